@@ -405,11 +405,11 @@ static void call_vectors(void)
     struct chosen one = file();
     enum { WRITE, WRITE_AT, WRITE_FLAGS, READ, READ_FLAGS, HOWS };
     unsigned how = below(HOWS);
-    char *first = how == WRITE_AT || how == WRITE_FLAGS ? buffer() : memory;
+    char *first = how == WRITE ? memory : buffer();
     size_t count = length() / 2, last = length() / 2;
     struct iovec parts[] = {{first, count}, {memory + 100, 0}, {memory + 3, last}};
     int number = once_in(5) ? ONE_OF(0, -1, 1, 2000) : 3;
-    off_t at = first != memory ? 0 : once_in(3) ? -1 : offset();
+    off_t at = first != memory && how < READ ? 0 : once_in(3) ? -1 : offset();
     int flags = ONE_OF(0, 0, 0, RWF_APPEND, RWF_DSYNC, RWF_SYNC, RWF_HIPRI, 0x10000);
     if (is_kind(one.fd, S_IFDIR))
         return;
@@ -422,7 +422,7 @@ static void call_vectors(void)
            : how == WRITE_AT    ? pwritev(one.fd, parts, number, at)
            : how == WRITE_FLAGS ? pwritev2(one.fd, parts, number, at, flags)
            : how == READ        ? readv(one.fd, parts, number)
-                                : preadv2(one.fd, parts, number, at, flags & ~(RWF_APPEND | RWF_DSYNC | RWF_SYNC)));
+                                : preadv2(one.fd, parts, number, at, flags));
     if (how >= READ)
         say_memory(sizeof memory);
 }

@@ -45,8 +45,9 @@ filesystem, ffs_format, ffs_prealloc, ffs_readahead, storage_engine; and nsid, c
 shared, stats. A program that the library cannot reach is not started: one that is linked
 statically, or that runs as another user.
 
-Example: unvme run --dir ./db=mem:block:1G -- sqlite3 ./db/test.db \"create table t(a); select 1\"
-Example: unvme run --dir ./db=0000:02:00.0 -- mongod --dbpath ./db")]
+Examples:
+  unvme run --dir ./db=mem:block:1G -- sqlite3 ./db/test.db \"create table t(a); select 1\"
+  unvme run --dir ./db=0000:02:00.0 -- mongod --dbpath ./db")]
 pub(crate) struct Run {
     /// A folder, and the device that what is in it is on; can be repeated
     #[arg(short, long = "dir", value_name = "FOLDER=DEVICE")]

@@ -390,6 +390,8 @@ impl System {
         directory::check_name(place.name)?;
         if node.ino == place.directory.ino {
             let state = node.lock();
+            (!state.is_gone).then_some(()).ok_or(Error::Posix(Errno::NOENT))?;
+            access::check(&state.inode, who, EXECUTE)?;
             self.find(node.ino, &state, place.name)?.free()?;
             return Err(if state.inode.links == 0 { Errno::NOENT } else { Errno::PERM }.into());
         }

@@ -290,6 +290,21 @@ unsafe fn timevals(times: *const timeval) -> Result<Times> {
     Ok((of(&*times)?, of(&*times.add(1))?))
 }
 
+/// `utimensat` by number and without a path, which is `futimens` for the kernel, though not for the C
+/// library.
+///
+/// # Safety
+/// As for `futimens`.
+pub(crate) unsafe fn times_by_number(fd: c_int, times: *const timespec, flags: c_int) -> c_int {
+    match timespecs(times) {
+        Err(Errno::FAULT) => done(Err(Errno::FAULT)),
+        Ok((NewTime::Keep, NewTime::Keep)) => 0,
+        _ if flags != 0 => done(Err(Errno::INVAL)),
+        _ if fd == AT_FDCWD => done(Err(Errno::FAULT)),
+        _ => futimens(fd, times),
+    }
+}
+
 unsafe fn times_at(
     dir: c_int,
     path: *const c_char,

@@ -190,9 +190,10 @@ pub(crate) fn write_next(held: &Held, data: &[u8]) -> Result<usize> {
 }
 
 /// # Errors
-/// EINVAL when the bytes would end behind what an offset can say.
-fn room_of(offset: off_t, count: usize) -> Result<u64> {
+/// EINVAL when the bytes would end behind what an offset can say; those of `check`, which comes before.
+fn room_of(offset: off_t, count: usize, check: impl FnOnce() -> Result<()>) -> Result<u64> {
     let at = offset_of(offset)?;
+    check()?;
     let end = at.checked_add(count.min(LONGEST) as u64).filter(|&end| end <= off_t::MAX as u64);
     end.map(|_| at).ok_or(Errno::INVAL)
 }
@@ -217,6 +218,19 @@ unsafe fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
     }
 }
 
+/// Writes at its offset also where the file appends.
+const RWF_NOAPPEND: c_int = 0x20;
+/// What is written is not to stay in memory: a hint.
+const RWF_DONTCACHE: c_int = 0x80;
+/// Flags of `preadv2` and `pwritev2`.
+const KNOWN_FLAGS: c_int = libc::RWF_HIPRI
+    | libc::RWF_DSYNC
+    | libc::RWF_SYNC
+    | libc::RWF_NOWAIT
+    | libc::RWF_APPEND
+    | RWF_NOAPPEND
+    | RWF_DONTCACHE;
+
 /// What is said to flags that there are not: nothing when there is nothing to be done either.
 ///
 /// # Safety
@@ -230,18 +244,25 @@ unsafe fn unsupported(iov: *const iovec, count: c_int) -> Result<usize> {
 unsafe fn read_vectors(
     held: &Held,
     iov: &[iovec],
+    at: Option<u64>,
     mut next: impl FnMut(&Held, u64, &mut [u8]) -> Result<usize>,
 ) -> Result<usize> {
     held.check_readable()?;
     let mut sum = 0;
     for part in iov {
-        let out = output(part.iov_base, part.iov_len)?;
-        let read = match next(held, sum as u64, out) {
+        let done = match output(part.iov_base, part.iov_len) {
+            Ok(out) => next(held, sum as u64, out),
+            Err(_) => {
+                let now = at.map_or_else(|| held.slot.offset.load(Ordering::Relaxed), |at| at + sum as u64);
+                read_less(held, now, (part.iov_base, part.iov_len), |out| next(held, sum as u64, out))
+            }
+        };
+        let read = match done {
             Err(_) if sum > 0 => break,
             other => other?,
         };
         sum += read;
-        if read < out.len() {
+        if read < part.iov_len {
             break;
         }
     }
@@ -267,13 +288,12 @@ unsafe fn write_vectors(
     }
     let mut sum = 0;
     for part in iov {
-        let data = input(part.iov_base, part.iov_len)?;
-        let written = match next(held, sum as u64, data) {
+        let written = match input(part.iov_base, part.iov_len).and_then(|data| next(held, sum as u64, data)) {
             Err(_) if sum > 0 => break,
             other => other?,
         };
         sum += written;
-        if written < data.len() {
+        if written < part.iov_len {
             break;
         }
     }
@@ -290,35 +310,46 @@ pub(crate) fn sync_one(held: &Held, data_only: bool) -> Result<()> {
     }
 }
 
-/// What is said of a read that has no room: that only where there is something to read.
-fn nothing_read(held: &Held, at: u64, errno: Errno) -> Result<usize> {
+/// A read whose room is not all there: of what is behind the end of the file nobody finds out.
+///
+/// # Safety
+/// As for `read(2)`.
+unsafe fn read_less(
+    held: &Held,
+    at: u64,
+    (buf, count): (*mut c_void, usize),
+    next: impl FnOnce(&mut [u8]) -> Result<usize>,
+) -> Result<usize> {
     read_at(held, at, &mut [])?;
-    if at >= size(held)? { Ok(0) } else { Err(errno) }
+    let there = size(held)?.saturating_sub(at).min(count as u64);
+    if there == 0 { Ok(0) } else { next(output(buf, there as usize)?) }
 }
 
 unsafe fn read_any(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::read(fd, buf, count) };
     bytes(match output(buf, count) {
         Ok(out) => read_next(&held, out),
-        Err(errno) => nothing_read(&held, held.slot.offset.load(Ordering::Relaxed), errno),
+        Err(_) => {
+            let at = held.slot.offset.load(Ordering::Relaxed);
+            read_less(&held, at, (buf, count), |out| read_next(&held, out))
+        }
     })
 }
 
 unsafe fn pread_any(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pread(fd, buf, count, offset) };
-    bytes(room_of(offset, count).and_then(|at| match output(buf, count) {
+    let read = |at| match output(buf, count) {
         Ok(out) => read_at(&held, at, out),
-        Err(errno) => nothing_read(&held, at, errno),
-    }))
+        Err(_) => read_less(&held, at, (buf, count), |out| read_at(&held, at, out)),
+    };
+    bytes(room_of(offset, count, || held.check_readable()).and_then(read))
 }
 
 unsafe fn pwrite_any(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pwrite(fd, buf, count, offset) };
-    let place = |at| {
-        held.check_writable()?;
-        input(buf, count).map(|data| (at, data))
-    };
-    bytes(room_of(offset, count).and_then(place).and_then(|(at, data)| write_placed(&held, at, data)))
+    let place = |at| input(buf, count).map(|data| (at, data));
+    let room = room_of(offset, count, || held.check_writable());
+    bytes(room.and_then(place).and_then(|(at, data)| write_placed(&held, at, data)))
 }
 
 unsafe fn lseek_any(fd: c_int, offset: off_t, whence: c_int) -> off_t {
@@ -422,7 +453,7 @@ exported! {
     fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::readv(fd, iov, count) };
         let iov = held.check_readable().and_then(|()| vectors(iov, count));
-        bytes(iov.and_then(|iov| read_vectors(&held, iov, |held, _, out| read_next(held, out))))
+        bytes(iov.and_then(|iov| read_vectors(&held, iov, None, |held, _, out| read_next(held, out))))
     }
 
     fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
@@ -435,7 +466,7 @@ exported! {
         let Some(held) = table::get(fd) else { return real::preadv(fd, iov, count, offset) };
         bytes(offset_of(offset).and_then(|at| {
             held.check_readable()?;
-            read_vectors(&held, vectors(iov, count)?, |held, more, out| read_at(held, at + more, out))
+            read_vectors(&held, vectors(iov, count)?, Some(at), |held, more, out| read_at(held, at + more, out))
         }))
     }
 
@@ -460,7 +491,7 @@ exported! {
         if offset < -1 {
             return bytes(Err(Errno::INVAL));
         }
-        if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT) != 0 {
+        if flags & !KNOWN_FLAGS != 0 {
             return bytes(held.check_readable().and_then(|()| unsupported(iov, count)));
         }
         drop(held);
@@ -475,12 +506,11 @@ exported! {
         if !table::is_ours(fd) {
             return real::pwritev2(fd, iov, count, offset, flags);
         }
-        let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
         let Some(held) = table::get(fd) else { return real::pwritev2(fd, iov, count, offset, flags) };
         if offset < -1 {
             return bytes(Err(Errno::INVAL));
         }
-        if flags & !known != 0 {
+        if flags & !KNOWN_FLAGS != 0 {
             return bytes(held.check_writable().and_then(|()| unsupported(iov, count)));
         }
         let appended = |held: &Held| {
@@ -491,8 +521,22 @@ exported! {
                 _ => append_at(held, data).map(|(_, written)| written),
             })
         };
-        let written = if flags & libc::RWF_APPEND != 0 {
+        let placed = |held: &Held| {
+            held.check_writable()?;
+            let iov = vectors(iov, count)?;
+            let at = if offset == -1 { held.slot.offset.load(Ordering::Acquire) } else { offset as u64 };
+            let written = write_vectors(held, iov, |held, more, data| write_at(held, at + more, data))?;
+            if offset == -1 {
+                held.slot.offset.store(at + written as u64, Ordering::Release);
+            }
+            Ok(written)
+        };
+        let written = if flags & (libc::RWF_APPEND | RWF_NOAPPEND) == libc::RWF_APPEND | RWF_NOAPPEND {
+            bytes(Err(Errno::INVAL))
+        } else if flags & libc::RWF_APPEND != 0 {
             bytes(appended(&held))
+        } else if flags & RWF_NOAPPEND != 0 {
+            bytes(placed(&held))
         } else if offset == -1 {
             writev(fd, iov, count)
         } else {

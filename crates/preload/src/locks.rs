@@ -86,7 +86,11 @@ pub(crate) unsafe fn fcntl(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::f
 }
 
 unsafe fn fcntl_lock(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::flock) -> Result<()> {
-    memory::check_writable(lock.cast(), size_of::<libc::flock>())?;
+    if matches!(cmd, libc::F_GETLK | libc::F_OFD_GETLK) {
+        memory::check_writable(lock.cast(), size_of::<libc::flock>())?;
+    } else {
+        memory::check_readable(lock.cast(), size_of::<libc::flock>())?;
+    }
     let is_of_open = matches!(cmd, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
     let kind = c_int::from((*lock).l_type);
     let range = range(&held, &*lock, is_of_open)?;

@@ -135,6 +135,13 @@ unsafe fn link_any(from: (c_int, *const c_char), to: (c_int, *const c_char), fla
         if real::fcntl(from.0, libc::F_GETFD, 0) < 0 {
             return done(Err(Errno::BADF));
         }
+        return match to_of_kernel(to) {
+            Ok(path) => {
+                let dir = if path.is_some() { AT_FDCWD } else { to.0 };
+                real::linkat(from.0, from.1, dir, or(path.as_ref(), to.1), flags)
+            }
+            Err(errno) => done(Err(errno)),
+        };
     }
     let old = Old::File { follows: flags & AT_SYMLINK_FOLLOW != 0 };
     match place::call_two(from, to, old, |from, to| Request::Link { from, to }) {
@@ -145,22 +152,35 @@ unsafe fn link_any(from: (c_int, *const c_char), to: (c_int, *const c_char), fla
     }
 }
 
+/// The kernel's path of a new name for one of the kernel's files, where it is not the one that came.
+unsafe fn to_of_kernel(to: (c_int, *const c_char)) -> Result<Option<CString>> {
+    match place::settle(place_of_new(to.0, to.1)?)? {
+        Place::Kernel => Ok(None),
+        Place::Other(path) => Ok(Some(path)),
+        ours @ Place::Ours(..) => Err(place::apart(&ours, to, Old::File { follows: false })),
+    }
+}
+
 /// Gives an open file a name.
 unsafe fn link_open(mount: u32, open: OpenId, to: (c_int, *const c_char)) -> Result<()> {
     if text(to.1)?.is_empty() {
         return Err(Errno::NOENT);
     }
-    match place_of_new(to.0, to.1)? {
-        Place::Ours(found, base, path) if found.number == mount => {
-            let from = At { base: open, path: b"", follows: true };
-            let to = At { base, path: &path, follows: false };
-            match found.call(&Request::Link { from, to }, &[], &mut [])? {
-                Reply::Done => Ok(()),
-                _ => Err(Errno::XDEV),
-            }
+    let mut place = place_of_new(to.0, to.1)?;
+    for _ in 0..place::CROSSINGS_MAX {
+        place = place::settle(place)?;
+        let (found, base, path) = match &place {
+            Place::Ours(found, base, path) if found.number == mount => (*found, *base, path),
+            _ => return Err(place::apart(&place, to, Old::File { follows: false })),
+        };
+        let from = At { base: open, path: b"", follows: true };
+        let at = At { base, path, follows: false };
+        match found.call(&Request::Link { from, to: at }, &[], &mut [])? {
+            Reply::Outside(_, path) => place = place::follow(found, &path, false)?,
+            _ => return Ok(()),
         }
-        _ => Err(Errno::XDEV),
     }
+    Err(Errno::LOOP)
 }
 
 unsafe fn readlink_any(dir: c_int, path: *const c_char, buf: *mut c_char, room: size_t) -> ssize_t {

@@ -93,7 +93,7 @@ unsafe fn is_link(dir: c_int, path: *const c_char) -> bool {
 }
 
 fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8>) -> Result<c_int> {
-    let kept = flags & !(O_CREAT | O_EXCL | O_TRUNC);
+    let kept = flags & !(O_CREAT | O_EXCL | O_TRUNC | libc::O_NOCTTY);
     let added = table::add(mount, opened, kept, path);
     if added.is_err() {
         let _ = mount.call(&Request::Close { open: opened.open }, &[], &mut []);
@@ -338,7 +338,7 @@ exported! {
 
 /// The calls of `ioctl` that there are for each file.
 unsafe fn control(held: &table::Held, request: libc::c_ulong, arg: usize) -> Result<()> {
-    /// The size of a block.
+    /// The size of a block, and of all that a file has.
     const FIGETBSZ: libc::c_ulong = 2;
     const FIOQSIZE: libc::c_ulong = 0x5460;
     held.check_open()?;
@@ -349,7 +349,7 @@ unsafe fn control(held: &table::Held, request: libc::c_ulong, arg: usize) -> Res
             put(arg, left as c_int)
         }
         FIGETBSZ => put(arg, 4096 as c_int),
-        FIOQSIZE => put(arg, crate::data::size(held)?),
+        FIOQSIZE => put(arg, crate::attributes::of_open(held)?.sectors * 512),
         libc::FIONBIO | libc::FIOASYNC => {
             memory::check_readable(arg as *const _, size_of::<c_int>())?;
             let is_set = (arg as *const c_int).read_unaligned() != 0;
@@ -433,15 +433,17 @@ unsafe fn copy_to(from: c_int, to: c_int, act: impl FnOnce() -> c_int) -> c_int 
     note_copy(held, copied)
 }
 
-/// As the kernel shows it, of all files where pointers have 64 bits; `libc` has 0 for it.
+/// As the kernel of x86-64 shows it, of all files; `libc` has 0 for it.
 const O_LARGEFILE: c_int = 0o100_000;
 /// Flags that `F_SETFL` changes.
-const CHANGED: c_int = O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME | O_NONBLOCK;
+const CHANGED: c_int = O_APPEND | O_DIRECT | O_NOATIME | O_NONBLOCK;
 /// Who is told of events on a descriptor, and how: `F_SETOWN_EX` and what follows it are about the former.
 const F_SETSIG: c_int = 10;
 const F_GETSIG: c_int = 11;
 const F_SETOWN_EX: c_int = 15;
 const F_GETOWNER_UIDS: c_int = 17;
+/// Whether two descriptors are of one open file.
+const F_DUPFD_QUERY: c_int = 1027;
 /// Of `F_NOTIFY`: more than once.
 const DN_MULTISHOT: u32 = 1 << 31;
 
@@ -464,7 +466,7 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
             let held = table::get(fd);
             return note_copy(held, real::fcntl(fd, cmd, arg));
         }
-        libc::F_GETFD | libc::F_SETFD => return real::fcntl(fd, cmd, arg),
+        libc::F_GETFD | libc::F_SETFD | F_DUPFD_QUERY => return real::fcntl(fd, cmd, arg),
         _ => {}
     }
     let Some(held) = table::get(fd) else { return real::fcntl(fd, cmd, arg) };
@@ -486,7 +488,9 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
         // Who is told, and by which signal, of what never happens to a file: the kernel keeps it.
         F_GETOWN | F_SETOWN | F_SETSIG | F_GETSIG | F_SETOWN_EX..=F_GETOWNER_UIDS => {
             let result = real::fcntl(fd, cmd, arg);
-            crate::errno::pass();
+            if result == -1 {
+                crate::errno::pass();
+            }
             return result;
         }
         libc::F_GETLEASE => Ok(libc::F_UNLCK),

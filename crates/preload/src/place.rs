@@ -508,7 +508,10 @@ pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Where the last name of a path is in the end: its directory may be outside of the folder.
-fn settle(mut place: Place) -> Result<Place> {
+///
+/// # Errors
+/// Those of looking for the directory.
+pub(crate) fn settle(mut place: Place) -> Result<Place> {
     for _ in 0..CROSSINGS_MAX {
         let Place::Ours(mount, base, path) = place else { return Ok(place) };
         if path.is_empty() {
@@ -548,19 +551,61 @@ impl Old {
     ///
     /// # Safety
     /// The path is a C string or null.
-    unsafe fn settle(self, place: Place, (dir, path): (c_int, *const c_char)) -> Result<Place> {
-        let place = settle(place)?;
-        match (&place, self) {
-            (Place::Ours(..), Self::Name) => {}
-            (Place::Ours(mount, base, path), Self::File { follows }) => {
-                let _inside = crate::gate::enter();
-                let at = At { base: *base, path, follows };
-                mount.ask(&Request::Attributes { at })?;
+    unsafe fn settle(self, mut place: Place, (dir, path): (c_int, *const c_char)) -> Result<Place> {
+        for _ in 0..CROSSINGS_MAX {
+            place = settle(place)?;
+            match (&place, self) {
+                (Place::Ours(..), Self::Name) => {}
+                (Place::Ours(mount, base, path), Self::File { follows }) => {
+                    let at = At { base: *base, path, follows };
+                    let found = {
+                        let _inside = crate::gate::enter();
+                        mount.ask(&Request::Attributes { at })?
+                    };
+                    if let Reply::Outside(_, path) = found {
+                        place = follow(mount, &path, follows)?;
+                        continue;
+                    }
+                }
+                (Place::Kernel, _) => check_kernel((dir, path), self)?,
+                (Place::Other(path), _) => check_kernel((AT_FDCWD, path.as_ptr()), self)?,
             }
-            (Place::Kernel, _) => check_kernel((dir, path), self)?,
-            (Place::Other(path), _) => check_kernel((AT_FDCWD, path.as_ptr()), self)?,
+            return Ok(place);
         }
-        Ok(place)
+        Err(Errno::LOOP)
+    }
+}
+
+/// What is said of two names that are not in one file system, where nothing is wrong with the first one: what
+/// is wrong with the second one, whose place is settled, or EXDEV.
+///
+/// # Safety
+/// The path is a C string or null.
+pub(crate) unsafe fn apart(second: &Place, to: (c_int, *const c_char), old: Old) -> Errno {
+    let kernel = |at: (c_int, *const c_char)| {
+        check_kernel(at, Old::Name)?;
+        let there = match old {
+            Old::Name => Err(Errno::NOENT),
+            Old::File { .. } => check_kernel(at, Old::File { follows: false }),
+        };
+        Ok((there, text(at.1)?.ends_with(b"/")))
+    };
+    let found = match second {
+        Place::Ours(..) if old == Old::Name => return Errno::XDEV,
+        Place::Ours(mount, base, path) => {
+            let _inside = crate::gate::enter();
+            let at = At { base: *base, path, follows: false };
+            Ok((mount.ask(&Request::Attributes { at }).map(drop), path.ends_with(b"/")))
+        }
+        Place::Kernel => kernel(to),
+        Place::Other(path) => kernel((AT_FDCWD, path.as_ptr())),
+    };
+    match found {
+        Err(errno) => errno,
+        Ok((Ok(()), _)) => Errno::EXIST,
+        Ok((Err(Errno::NOENT), true)) if old != Old::Name => Errno::NOENT,
+        Ok((Err(Errno::NOENT), _)) => Errno::XDEV,
+        Ok((Err(errno), _)) => errno,
     }
 }
 
@@ -579,7 +624,7 @@ unsafe fn check_kernel((dir, path): (c_int, *const c_char), looked_for: Old) -> 
         Old::Name => (split_last(name).0, 0),
     };
     let path = CString::new(path).expect("it was a C string");
-    if real::faccessat(dir, path.as_ptr(), libc::F_OK, flags) < 0 {
+    if real::faccessat(dir, path.as_ptr(), libc::F_OK, flags | libc::AT_EACCESS) < 0 {
         return Err(crate::errno::last());
     }
     Ok(())
@@ -627,9 +672,11 @@ unsafe fn call_two_once(
     };
     let mut has_settled = false;
     for _ in 0..CROSSINGS_MAX {
-        let (mount, base, path, other, other_base, other_path) = match (&first, &second) {
-            (Place::Ours(mount, base, path), Place::Ours(other, other_base, other_path)) => {
-                (*mount, *base, path, *other, *other_base, other_path)
+        let (mount, base, path, other_base, other_path) = match (&first, &second) {
+            (Place::Ours(mount, base, path), Place::Ours(other, other_base, other_path))
+                if mount.number == other.number =>
+            {
+                (*mount, *base, path, *other_base, other_path)
             }
             (Place::Ours(..), _) | (_, Place::Ours(..)) if !has_settled => {
                 // One of them may leave its folder yet.
@@ -638,23 +685,12 @@ unsafe fn call_two_once(
                 second = settle(second)?;
                 continue;
             }
-            (Place::Ours(..), Place::Other(path)) => {
-                check_kernel((AT_FDCWD, path.as_ptr()), Old::Name)?;
-                return Err(Errno::XDEV);
-            }
-            (Place::Ours(..), _) => {
-                check_kernel(to, Old::Name)?;
-                return Err(Errno::XDEV);
-            }
-            (_, Place::Ours(..)) => return Err(Errno::XDEV),
+            (Place::Ours(..), _) | (_, Place::Ours(..)) => return Err(apart(&second, to, old)),
             _ => {
                 let path = |place: Place| if let Place::Other(path) = place { Some(path) } else { None };
                 return Ok(Both::Kernel(path(first), path(second)));
             }
         };
-        if mount.number != other.number {
-            return Err(Errno::XDEV);
-        }
         let _inside = crate::gate::enter();
         let at = At { base, path, follows };
         let to = At { base: other_base, path: other_path, follows: false };

@@ -222,6 +222,7 @@ unsafe fn by_name_of_path(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_lo
         libc::SYS_faccessat => crate::attributes::faccessat(fd, b as _, c as _, 0).into(),
         libc::SYS_faccessat2 => crate::attributes::faccessat(fd, b as _, c as _, d as _).into(),
         libc::SYS_statfs => crate::attributes::statfs(a as _, b as _).into(),
+        libc::SYS_utimensat if b == 0 => crate::attributes::times_by_number(fd, c as _, d as _).into(),
         libc::SYS_utimensat => crate::attributes::utimensat(fd, b as _, c as _, d as _).into(),
         libc::SYS_chmod => crate::attributes::chmod(a as _, b as _).into(),
         libc::SYS_fchmodat => crate::attributes::fchmodat(fd, b as _, c as _, 0).into(),

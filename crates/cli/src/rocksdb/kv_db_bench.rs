@@ -22,8 +22,9 @@ It is the db_bench that is installed, with libkv_rocksdb.so before its other lib
 before the device has them. Pairs are on the device of kv_sdk_sync_config.json in the working
 folder, or of UNVME_KV_ROCKSDB=DEVICE in the environment.
 
-Example: UNVME_KV_ROCKSDB=mem:kv:1G unvme kv_db_bench --benchmarks=fillseq,readrandom --num=1000
-Example: kv_db_bench -benchmarks fillrandom -num 1000000 -value_size 4096 -disable_wal -kv_async",
+Examples:
+  UNVME_KV_ROCKSDB=mem:kv:1G unvme kv_db_bench --benchmarks=fillseq,readrandom --num=1000
+  kv_db_bench -benchmarks fillrandom -num 1000000 -value_size 4096 -disable_wal -kv_async",
     disable_help_flag = true
 )]
 pub(crate) struct KvDbBench {

@@ -55,9 +55,10 @@ With --kv the library is libkv_rocksdb.so: databases are the pairs of a key-valu
 log, levels and files. Without -d the device is that of kv_sdk_sync_config.json in the working
 folder.
 
-Example: unvme rocksdb -d mem:block:4G -- db_bench --benchmarks=fillseq,readrandom
-Example: unvme rocksdb -- ldb --fs_uri=unvme://0000:02:00.0/db --db=/ scan
-Example: unvme rocksdb --kv -d mem:kv:4G -- db_bench --benchmarks=fillrandom,readrandom")]
+Examples:
+  unvme rocksdb -d mem:block:4G -- db_bench --benchmarks=fillseq,readrandom
+  unvme rocksdb -- ldb --fs_uri=unvme://0000:02:00.0/db --db=/ scan
+  unvme rocksdb --kv -d mem:kv:4G -- db_bench --benchmarks=fillrandom,readrandom")]
 pub(crate) struct Rocksdb {
     /// Add --fs_uri for this device, or for what else stands behind unvme://; with --kv: the pairs'
     /// device, and options behind a question mark

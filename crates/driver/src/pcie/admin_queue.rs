@@ -87,8 +87,7 @@ impl AdminQueue {
         limit: Duration,
     ) -> Result<Completion, Error> {
         let mut pace = Pace::new(device, limit);
-        let epoch = device.base.epoch();
-        let token = self.start(device, caller, sqe, payload, &mut pace)?;
+        let (token, epoch) = self.start(device, caller, sqe, payload, &mut pace)?;
         let follows = caller == Caller::User && device.function.is_movable();
         let mut next_look = pace.elapsed() + LOOK_INTERVAL;
         loop {
@@ -134,6 +133,7 @@ impl AdminQueue {
         }
     }
 
+    /// Sends a command: its token, and the epoch it was sent in.
     fn start(
         &self,
         device: &PcieDevice,
@@ -141,7 +141,7 @@ impl AdminQueue {
         sqe: Sqe,
         mut payload: Option<Payload>,
         pace: &mut Pace<'_>,
-    ) -> Result<u64, Error> {
+    ) -> Result<(u64, u64), Error> {
         loop {
             let mut state = self.lock();
             match &state.gate {
@@ -155,7 +155,8 @@ impl AdminQueue {
                         Ok(()) => {
                             state.mail.sent();
                             state.pair.ring()?;
-                            return Ok(token);
+                            // A reset from now on ends it, and closes the gate under this lock.
+                            return Ok((token, device.base.epoch()));
                         }
                         Err((Refused::TooLong, _)) => return Err(too_long(&state.pair, bytes)),
                         Err((Refused::ForeignBuffer, _)) => {

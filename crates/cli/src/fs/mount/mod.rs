@@ -41,8 +41,9 @@ and is in order then. A mem: device, which is empty, gets a file system first. I
 with mount.fuse.unvme in /sbin:
   0000:02:00.0  /mnt/scratch  fuse.unvme  allow_other,noauto  0  0
 
-Example: sudo unvme mount 0000:02:00.0 /mnt/scratch -o allow_other
-Example: sudo unvme mount mem:block:4G /mnt/memory")]
+Examples:
+  sudo unvme mount 0000:02:00.0 /mnt/scratch -o allow_other
+  sudo unvme mount mem:block:4G /mnt/memory")]
 pub(crate) struct Mount {
     #[command(flatten)]
     place: Place,
