@@ -64,6 +64,7 @@ mod mount;
 mod names;
 mod open;
 mod own;
+mod pathname;
 mod place;
 mod process;
 mod program;

@@ -12,7 +12,8 @@ use unvme_fs::calls::OpenId;
 
 use crate::errno::{self, text};
 use crate::mount::{self, Mount};
-use crate::place::{self, Place, Text};
+use crate::pathname::Text;
+use crate::place::{self, Place};
 use crate::{gate, real, slot, state, table};
 
 /// Device and inode of each folder, as the kernel has them.

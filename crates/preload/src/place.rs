@@ -11,6 +11,7 @@ use unvme_fs::calls::{At, OpenId, Reply, Request};
 
 use crate::errno::{Result, text};
 use crate::mount::{self, Mount};
+use crate::pathname::Text;
 use crate::{links, real, state, table};
 
 /// How often a path may lead out of a folder and into another one.
@@ -113,7 +114,7 @@ fn behind(path: &[u8], end: usize) -> &[u8] {
 /// the program's allocator.
 fn find(above: &[u8], path: &[u8]) -> Option<(&'static Mount, Vec<u8>)> {
     if parts(above).chain(parts(path)).any(|(name, _)| name == b"..") {
-        return find_by_steps(Text::join(above, path)?.bytes());
+        return find_joined(above, path);
     }
     let enters = |folder: &[u8]| {
         let mut names = folder.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
@@ -129,7 +130,13 @@ fn find(above: &[u8], path: &[u8]) -> Option<(&'static Mount, Vec<u8>)> {
         }
     }
     found?;
-    find_by_steps(Text::join(above, path)?.bytes())
+    find_joined(above, path)
+}
+
+fn find_joined(above: &[u8], path: &[u8]) -> Option<(&'static Mount, Vec<u8>)> {
+    let mut whole = Text::new();
+    whole.push_joined(above, path)?;
+    find_by_steps(whole.bytes())
 }
 
 /// As [`find`], name by name: `..` is followed where it can be.
@@ -170,7 +177,7 @@ fn within_deeper(mount: &Mount, rest: &[u8]) -> Option<&'static Mount> {
 fn above(at: &mut Text) {
     let before = crate::errno::get();
     let mut real = [0; libc::PATH_MAX as usize];
-    let length = at.length;
+    let length = at.bytes().len();
     let is_there = at.push(b"/..").is_some() && {
         // SAFETY: a C string, and memory for the longest path.
         unsafe { !real::realpath(at.pointer(), real.as_mut_ptr()).is_null() }
@@ -198,49 +205,6 @@ fn may_enter(path: &[u8]) -> bool {
                 mount.folder.split(|&byte| byte == b'/').chain(mount.alias.split(|&byte| byte == b'/'))
             })
             .any(|part| part == name),
-    }
-}
-
-/// A path in memory of the stack, with a NUL behind it.
-pub(crate) struct Text {
-    bytes: [u8; libc::PATH_MAX as usize],
-    length: usize,
-}
-
-impl Text {
-    pub(crate) fn new() -> Self {
-        Self { bytes: [0; libc::PATH_MAX as usize], length: 0 }
-    }
-
-    /// A path that goes on from another one. `None` when it is longer than the kernel takes.
-    pub(crate) fn join(above: &[u8], path: &[u8]) -> Option<Self> {
-        let mut text = Self::new();
-        text.push(above)?;
-        if !above.is_empty() {
-            text.push(b"/")?;
-        }
-        text.push(path)?;
-        Some(text)
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    pub(crate) fn pointer(&self) -> *const c_char {
-        self.bytes.as_ptr().cast()
-    }
-
-    pub(crate) fn push(&mut self, more: &[u8]) -> Option<()> {
-        let end = self.length + more.len();
-        self.bytes.get_mut(self.length..end).filter(|_| end < libc::PATH_MAX as usize)?.copy_from_slice(more);
-        self.length = end;
-        Some(())
-    }
-
-    pub(crate) fn cut(&mut self, length: usize) {
-        self.bytes[length..=self.length].fill(0);
-        self.length = length;
     }
 }
 
@@ -366,8 +330,9 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
         if !may_enter(path) {
             return Ok(Place::Kernel);
         }
-        let here = Text::join(&crate::gate::leaf_read(&WORKING).path, b"");
-        return Ok(ours(here.and_then(|here| find(here.bytes(), path))));
+        let mut here = Text::new();
+        let is_right = here.push_joined(&crate::gate::leaf_read(&WORKING).path, b"");
+        return Ok(ours(is_right.and_then(|()| find(here.bytes(), path))));
     }
     if let Some(held) = table::get(dir) {
         if !held.is_directory() {
