@@ -388,13 +388,6 @@ impl System {
     pub(crate) fn link(&self, node: &Arc<Node>, place: Place<'_>, who: &Credentials) -> Result<()> {
         self.check_writable()?;
         directory::check_name(place.name)?;
-        if node.ino == place.directory.ino {
-            let state = node.lock();
-            (!state.is_gone).then_some(()).ok_or(Error::Posix(Errno::NOENT))?;
-            access::check(&state.inode, who, EXECUTE)?;
-            self.find(node.ino, &state, place.name)?.free()?;
-            return Err(if state.inode.links == 0 { Errno::NOENT } else { Errno::PERM }.into());
-        }
         let mut locked = Locked::take(&[node, place.directory]);
         if locked.is_any_gone() {
             return Err(Errno::NOENT.into());

@@ -547,30 +547,32 @@ impl Old {
 /// # Safety
 /// The path is a C string or null.
 pub(crate) unsafe fn apart(second: &Place, to: (c_int, *const c_char), old: Old) -> Errno {
-    let kernel = |at: (c_int, *const c_char)| {
-        check_kernel(at, Old::Name)?;
-        let there = match old {
-            Old::Name => Err(Errno::NOENT),
-            Old::File { .. } => check_kernel(at, Old::File { follows: false }),
-        };
-        Ok((there, text(at.1)?.ends_with(b"/")))
-    };
-    let found = match second {
-        Place::Ours(..) if old == Old::Name => return Errno::XDEV,
+    check_new(second, to, old).err().unwrap_or(Errno::XDEV)
+}
+
+/// # Safety
+/// As for [`apart`].
+unsafe fn check_new(second: &Place, to: (c_int, *const c_char), old: Old) -> Result<()> {
+    let (there, path) = match second {
+        Place::Ours(..) if old == Old::Name => return Ok(()),
         Place::Ours(mount, base, path) => {
             let _inside = crate::gate::enter();
             let at = At { base: *base, path, follows: false };
-            Ok((mount.ask(&Request::Attributes { at }).map(drop), path.ends_with(b"/")))
+            (mount.ask(&Request::Attributes { at }).map(drop), path.as_slice())
         }
-        Place::Kernel => kernel(to),
-        Place::Other(path) => kernel((AT_FDCWD, path.as_ptr())),
+        Place::Kernel | Place::Other(_) => {
+            let at = if let Place::Other(path) = second { (AT_FDCWD, path.as_ptr()) } else { to };
+            check_kernel(at, Old::Name)?;
+            if old == Old::Name {
+                return Ok(());
+            }
+            (check_kernel(at, Old::File { follows: false }), text(at.1)?)
+        }
     };
-    match found {
-        Err(errno) => errno,
-        Ok((Ok(()), _)) => Errno::EXIST,
-        Ok((Err(Errno::NOENT), true)) if old != Old::Name => Errno::NOENT,
-        Ok((Err(Errno::NOENT), _)) => Errno::XDEV,
-        Ok((Err(errno), _)) => errno,
+    match there {
+        Ok(()) => Err(Errno::EXIST),
+        Err(Errno::NOENT) if !path.ends_with(b"/") => Ok(()),
+        other => other,
     }
 }
 

@@ -14,6 +14,11 @@ use crate::vnode::Vnode;
 /// Symbolic links that lead to where a file is made.
 const LINKS_MAX: usize = 40;
 
+/// Whether the end of a path is none that can be given or taken.
+fn is_no_name(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..")
+}
+
 /// In whose name a path is followed, and where it begins.
 pub(super) struct Path<'a> {
     pub fs: &'a FileSystem,
@@ -93,11 +98,10 @@ impl<'a> Path<'a> {
             Walk::Found(parent) => parent,
             Walk::Outside(path) => return Ok(Err((true, path))),
         };
-        let is_none = |name: &[u8]| matches!(name, b"" | b"." | b"..");
-        if is_none(from.name) {
+        if is_no_name(from.name) {
             return Err(Errno::BUSY.into());
         }
-        if is_none(target.name) {
+        if is_no_name(target.name) {
             return Err(if how == Rename::NoReplace { Errno::EXIST } else { Errno::BUSY }.into());
         }
         let (directory, target_directory) = (self.base.with(from.directory), to.base.with(target.directory));
@@ -133,7 +137,7 @@ impl<'a> Path<'a> {
             Walk::Outside(path) => return Ok(Err((true, path))),
         };
         let directory = to.base.with(target.directory);
-        if matches!(target.name, b"" | b"." | b"..") {
+        if is_no_name(target.name) {
             return Err(Errno::EXIST.into());
         }
         if target.is_directory {
@@ -187,7 +191,7 @@ impl<'a> Path<'a> {
                 Walk::Found(parent) => parent,
                 Walk::Outside(path) => return Ok(Walk::Outside(path)),
             };
-            let is_none = matches!(parent.name, b"" | b"." | b"..");
+            let is_none = is_no_name(parent.name);
             if is_none && flags.contains(OFlags::EXCL) {
                 return Err(Errno::EXIST.into());
             }
