@@ -228,14 +228,20 @@ PRELOAD_PARTS = preload preload_programs preload_sharing preload_faults
 # Programs that know nothing of it, with their files on it, and tests that others have written for files.
 PRELOAD_DATABASES = sqlite redis postgres mariadb rocksdb others
 PRELOAD_SUITES = python fio fsx pjdfstest dbench
+# A part that has not ended by then never will, on whatever machine.
+PRELOAD_SECONDS = 1200
+
 preload-test: fs-tools speedtest wiredtiger-quick preload
 	$(call section,programs and databases that are not changed)
-	wiredtiger=wiredtiger; [ -f $(WIREDTIGER_QUICK)/version ] || wiredtiger=; \
-	printf '%s\n' $(PRELOAD_PARTS) $(PRELOAD_DATABASES) $$wiredtiger $(PRELOAD_SUITES:%=suites-%) | \
-		xargs -P 2 -I PART sh -c 'part=PART; case $$part in \
-		preload*) UNVME_PRELOAD_SHORT=1 tests/PART.sh $(TARGET_DIR)/release/unvme ;; \
-		suites-*) tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS) $${part#suites-} ;; \
-		*) WIREDTIGER=$(WIREDTIGER_QUICK) tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART ;; esac'
+	{ \
+		for part in $(PRELOAD_PARTS); do \
+			echo $$part env UNVME_PRELOAD_SHORT=1 tests/$$part.sh $(TARGET_DIR)/release/unvme; done; \
+		for part in $(PRELOAD_DATABASES) $$([ ! -f $(WIREDTIGER_QUICK)/version ] || echo wiredtiger); do \
+			echo $$part env WIREDTIGER=$(WIREDTIGER_QUICK) tests/preload_db.sh $(TARGET_DIR)/release/unvme \
+				$(TARGET_DIR)/release $$part; done; \
+		for part in $(PRELOAD_SUITES); do \
+			echo $$part tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS) $$part; done; \
+	} | scripts/parts.sh $(TARGET_DIR)/preload-test $(PRELOAD_SECONDS)
 
 preload-test-long: setup-test fs-tools preload
 	for part in $(PRELOAD_PARTS); do tests/$$part.sh $(TARGET_DIR)/release/unvme || exit 1; done

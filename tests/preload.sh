@@ -91,8 +91,12 @@ lines() {
 
 section 'on the kernel'
 native_on
+# Once each: whoever has forked, and its child, is the one that goes on later.
+export LATE=child
 lines native "$work/native" "$top" "$outside"
+export LATE=parent
 lines native "$work/again" "$top" "$outside"
+unset LATE
 steps=$((steps + 1))
 cmp -s "$work/native" "$work/again" || {
     diff "$work/native" "$work/again" >"$work/output" || true

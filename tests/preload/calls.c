@@ -42,6 +42,9 @@ bool is_refusal(const char *name)
     return strncmp(name, "refused_", 8) == 0;
 }
 
+/* Whether the next line is followed by a pause: LATE, below. */
+static bool pauses;
+
 int said_by(void)
 {
     return output;
@@ -75,6 +78,9 @@ void say(const char *format, ...)
         length = sizeof line - 2;
     line[length++] = '\n';
     put_line(line, (size_t)length);
+    if (pauses)
+        usleep(40000);
+    pauses = false;
     errno = error;
 }
 
@@ -270,6 +276,11 @@ bool in_child(void)
     /* A parent that crashes leaves nobody behind. */
     if (child == 0)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* What is said depends neither on which of the two goes on first nor on who speaks in between. */
+    const char *late = getenv("LATE");
+    if (late != NULL && strcmp(late, child == 0 ? "child" : "parent") == 0)
+        usleep(20000);
+    pauses = late != NULL && strcmp(late, "parent") == 0 && child == 0;
     return child == 0;
 }
 

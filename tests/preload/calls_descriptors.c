@@ -203,6 +203,8 @@ CASE(numbers_in_use)
     int file = FD(open("file", O_RDONLY)), by_stat = 0, by_flags = 0, by_copy = 0;
     for (int round = 0; round < 2; round++) {
         int is_child = round && in_child();
+        if (round && !is_child)
+            break;
         for (int fd = 400; fd < 1100; fd++) {
             int copied;
             if (fd == said_by())
