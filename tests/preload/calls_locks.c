@@ -1,6 +1,7 @@
 /* Locks, between processes and within one. */
 #include "calls.h"
 
+#include <dirent.h>
 #include <sys/file.h>
 #include <sys/time.h>
 
@@ -358,4 +359,53 @@ CASE(record_locks_given_up)
     NUM(set(file, F_SETLKW, F_WRLCK, 1, 1));
     NUM(waitpid(pid, &status, 0) == pid);
     NUM(WEXITSTATUS(status));
+}
+
+/* A directory is locked as any other file: programs take one for what is in it. */
+CASE(directory_locks)
+{
+    NUM(mkdir("folder", 0755));
+    const char *names[] = {".", "folder"};
+    for (int i = 0; i < 2; i++) {
+        int one = FD(open(names[i], O_RDONLY)), two = FD(open(names[i], O_RDONLY | O_DIRECTORY));
+        NUM(flock(one, LOCK_EX | LOCK_NB));
+        NUM(flock(two, LOCK_SH | LOCK_NB));
+        NUM(close(one));
+        NUM(flock(two, LOCK_EX | LOCK_NB));
+        if (in_child()) {
+            int mine = FD(open(names[i], O_RDONLY));
+            NUM(flock(mine, LOCK_EX | LOCK_NB));
+            NUM(flock(two, LOCK_UN));
+            NUM(flock(mine, LOCK_EX | LOCK_NB));
+            NUM(flock(two, LOCK_SH | LOCK_NB));
+            leave_child(0);
+        }
+        join();
+        NUM(flock(two, LOCK_EX | LOCK_NB));
+        NUM(flock(two, LOCK_UN));
+        /* Those of bytes, too. */
+        int three = FD(open(names[i], O_RDONLY));
+        NUM(set(two, F_SETLK, F_RDLCK, 5, 10));
+        NUM(set(two, F_SETLK, F_WRLCK, 5, 10));
+        NUM(set(three, F_OFD_SETLK, F_RDLCK, 100, 0));
+        if (in_child()) {
+            struct flock found = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 50};
+            NUM(fcntl(two, F_GETLK, &found));
+            say("type %d, from %ld, %ld bytes", found.l_type, (long)found.l_start, (long)found.l_len);
+            NUM(set(two, F_SETLK, F_RDLCK, 0, 1));
+            leave_child(0);
+        }
+        join();
+        NUM(close(three));
+        NUM(close(two));
+    }
+    DIR *stream = opendir("folder");
+    NUM(flock(dirfd(stream), LOCK_EX | LOCK_NB));
+    NUM(closedir(stream));
+    int again = FD(open("folder", O_RDONLY));
+    NUM(flock(again, LOCK_EX | LOCK_NB));
+    /* What is only found, not opened, cannot be locked. */
+    int found = FD(open("folder", O_PATH));
+    NUM(flock(found, LOCK_SH | LOCK_NB));
+    NUM(set(found, F_SETLK, F_RDLCK, 0, 0));
 }

@@ -913,7 +913,7 @@ static void call_lock(void)
                           .l_whence = (short)below(4),
                           .l_start = once_in(2) ? 0 : below(100),
                           .l_len = once_in(3) ? 0 : below(50)};
-    if (is_any_mapped() || is_kind(one.fd, S_IFDIR) || (command == F_OFD_GETLK && range.l_type == F_UNLCK))
+    if (is_any_mapped() || (command == F_OFD_GETLK && range.l_type == F_UNLCK))
         return;
     say("lock %d %d %d %d %ld %ld", one.number, command, range.l_type, range.l_whence, (long)range.l_start,
         (long)range.l_len);

@@ -150,10 +150,8 @@ impl Processes {
 
 /// Gives back what somebody has locked of a file.
 fn unlock(node: &Vnode, owner: u64) {
-    if node.file_type() == FileType::RegularFile {
-        node.unlock(owner, 0, u64::MAX);
-        node.funlock(owner);
-    }
+    node.unlock(owner, 0, u64::MAX);
+    node.funlock(owner);
 }
 
 fn range_of(lock: &Lock) -> Range {
@@ -617,10 +615,7 @@ impl Process {
 
     /// Any descriptor that is closed gives back what the process has locked of the file.
     fn give_back(&self, open: OpenId) -> Result<Reply> {
-        let node = self.file(open)?;
-        if node.file_type() == FileType::RegularFile {
-            node.unlock(self.id << 1, 0, u64::MAX);
-        }
+        self.file(open)?.unlock(self.id << 1, 0, u64::MAX);
         Ok(Reply::Done)
     }
 
