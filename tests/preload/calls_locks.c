@@ -409,3 +409,29 @@ CASE(directory_locks)
     NUM(flock(found, LOCK_SH | LOCK_NB));
     NUM(set(found, F_SETLK, F_RDLCK, 0, 0));
 }
+
+/* What somebody is told of locks in his way: those that touch are one, and who came first is named. */
+CASE(locks_that_touch)
+{
+    put("file", "0123456789");
+    int one = FD(open("file", O_RDWR)), two = FD(open("file", O_RDWR)), three = FD(open("file", O_RDWR));
+    NUM(set(one, F_OFD_SETLK, F_WRLCK, 0, 10));
+    NUM(set(one, F_OFD_SETLK, F_WRLCK, 20, 10));
+    NUM(set(one, F_OFD_SETLK, F_WRLCK, 10, 10));
+    get("three", three, F_OFD_GETLK, F_RDLCK, 0, 0, -1);
+    NUM(set(one, F_OFD_SETLK, F_WRLCK, 25, 20));
+    get("three", three, F_OFD_GETLK, F_RDLCK, 0, 0, -1);
+    NUM(set(one, F_OFD_SETLK, F_RDLCK, 12, 3));
+    get("three", three, F_OFD_GETLK, F_RDLCK, 0, 0, -1);
+    get("three", three, F_OFD_GETLK, F_WRLCK, 13, 0, -1);
+    get("three", three, F_OFD_GETLK, F_WRLCK, 15, 0, -1);
+    NUM(set(one, F_OFD_SETLK, F_UNLCK, 0, 0));
+    NUM(set(one, F_OFD_SETLK, F_WRLCK, 50, 10));
+    NUM(set(two, F_OFD_SETLK, F_WRLCK, 10, 10));
+    get("three", three, F_OFD_GETLK, F_RDLCK, 0, 0, -1);
+    NUM(set(one, F_OFD_SETLK, F_RDLCK, 45, 20));
+    get("three", three, F_OFD_GETLK, F_WRLCK, 0, 0, -1);
+    NUM(set(one, F_OFD_SETLK, F_UNLCK, 0, 0));
+    NUM(set(one, F_OFD_SETLK, F_WRLCK, 50, 0));
+    get("three", three, F_OFD_GETLK, F_RDLCK, 0, 0, -1);
+}

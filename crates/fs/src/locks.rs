@@ -1,6 +1,7 @@
 //! Advisory locks: ranges of bytes, as `fcntl(F_OFD_SETLK)` and `F_SETLK` have them, and whole files, as
 //! `flock` has them. The two do not know of each other.
 
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::io::Errno;
@@ -41,35 +42,63 @@ impl Lock {
     }
 }
 
+/// Locks that do not know of those in another table, as Linux has them: those of one owner beside each other
+/// and in order, none touching another one of its kind; owners in the order in which they came.
+#[derive(Default)]
+struct Table(Vec<Lock>);
+
+impl Table {
+    /// Where an owner's locks are.
+    fn group(&self, owner: u64) -> Range<usize> {
+        let start = self.0.iter().position(|lock| lock.owner == owner).unwrap_or(self.0.len());
+        start..start + self.0[start..].partition_point(|lock| lock.owner == owner)
+    }
+
+    /// What an owner has of these bytes is this from now on.
+    fn assign(&mut self, owner: u64, start: u64, end: u64, kind: Option<LockKind>) {
+        let group = self.group(owner);
+        let held = &self.0[group.clone()];
+        // Those that touch may become one with the new one.
+        let from = group.start + held.partition_point(|lock| lock.end.saturating_add(1) < start);
+        let to = group.start + held.partition_point(|lock| lock.start <= end.saturating_add(1));
+        let mut new = kind.map(|kind| Lock { owner, kind, start, end });
+        let (mut before, mut after) = (None, None);
+        for lock in &self.0[from..to] {
+            match &mut new {
+                Some(new) if new.kind == lock.kind => {
+                    new.start = new.start.min(lock.start);
+                    new.end = new.end.max(lock.end);
+                }
+                _ => {
+                    if lock.start < start {
+                        before = Some(Lock { end: lock.end.min(start - 1), ..*lock });
+                    }
+                    if lock.end > end {
+                        after = Some(Lock { start: lock.start.max(end + 1), ..*lock });
+                    }
+                }
+            }
+        }
+        self.0.splice(from..to, [before, new, after].into_iter().flatten());
+    }
+
+    /// The first lock that is in the way of `new`.
+    fn in_the_way(&self, new: &Lock) -> Option<&Lock> {
+        self.0.iter().find(|held| held.is_in_the_way(new))
+    }
+}
+
 #[derive(Default)]
 struct Tables {
-    ranges: Vec<Lock>,
-    whole: Vec<Lock>,
+    ranges: Table,
+    whole: Table,
     /// Who waits for a range, and for whom.
     waiting: Vec<(u64, u64)>,
 }
 
 impl Tables {
-    fn of(&mut self, is_flock: bool) -> &mut Vec<Lock> {
+    fn of(&mut self, is_flock: bool) -> &mut Table {
         if is_flock { &mut self.whole } else { &mut self.ranges }
-    }
-
-    /// Takes bytes out of what an owner has.
-    fn carve(list: &mut Vec<Lock>, owner: u64, start: u64, end: u64) {
-        let mut rest = Vec::new();
-        list.retain(|lock| {
-            if lock.owner != owner || !lock.overlaps(start, end) {
-                return true;
-            }
-            if lock.start < start {
-                rest.push(Lock { end: start - 1, ..*lock });
-            }
-            if lock.end > end {
-                rest.push(Lock { start: end + 1, ..*lock });
-            }
-            false
-        });
-        list.append(&mut rest);
     }
 
     /// Whether `owner` would wait for itself if it waited for `other`.
@@ -107,9 +136,7 @@ impl Locks {
         }
         let mut tables = lock(&self.tables);
         loop {
-            let other =
-                tables.of(is_flock).iter().find(|held| held.is_in_the_way(&new)).map(|held| held.owner);
-            let Some(other) = other else { break };
+            let Some(other) = tables.of(is_flock).in_the_way(&new).map(|held| held.owner) else { break };
             if !waits {
                 return Err(Errno::AGAIN.into());
             }
@@ -122,9 +149,7 @@ impl Locks {
                 tables.waiting.swap_remove(at);
             }
         }
-        let list = tables.of(is_flock);
-        Tables::carve(list, new.owner, new.start, new.end);
-        list.push(new);
+        tables.of(is_flock).assign(new.owner, new.start, new.end, Some(new.kind));
         // An exclusive lock may have become a shared one.
         self.tell(tables);
         Ok(())
@@ -133,7 +158,7 @@ impl Locks {
     /// Gives bytes back.
     pub(crate) fn unset(&self, owner: u64, start: u64, end: u64, is_flock: bool) {
         let mut tables = lock(&self.tables);
-        Tables::carve(tables.of(is_flock), owner, start, end);
+        tables.of(is_flock).assign(owner, start, end, None);
         self.tell(tables);
     }
 
@@ -148,14 +173,14 @@ impl Locks {
 
     /// What an owner has.
     pub(crate) fn of(&self, owner: u64, is_flock: bool) -> Vec<Lock> {
-        lock(&self.tables).of(is_flock).iter().filter(|held| held.owner == owner).copied().collect()
+        let mut tables = lock(&self.tables);
+        let table = tables.of(is_flock);
+        table.0[table.group(owner)].to_vec()
     }
 
-    /// A lock that is in the way of `new`.
+    /// The lock that is in the way of `new`: of the owner who came first, the first one.
     pub(crate) fn find(&self, new: &Lock) -> Option<Lock> {
-        let tables = lock(&self.tables);
-        let in_the_way = tables.ranges.iter().filter(|held| held.is_in_the_way(new));
-        in_the_way.min_by_key(|held| held.start).copied()
+        lock(&self.tables).ranges.in_the_way(new).copied()
     }
 }
 
@@ -190,6 +215,68 @@ mod tests {
         // `flock` knows nothing of all this.
         locks.set(ask(7, LockKind::Exclusive, 0, u64::MAX), true, false).expect("free");
         assert_eq!(number(locks.set(ask(8, LockKind::Shared, 0, u64::MAX), true, false)), Some(Errno::AGAIN));
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one_and_who_came_first_is_named() {
+        let locks = Locks::default();
+        let set = |lock| locks.set(lock, false, false).expect("free");
+        let found = |kind| locks.find(&ask(9, kind, 0, u64::MAX)).map(|held| (held.start, held.end));
+        set(ask(1, LockKind::Exclusive, 10, 19));
+        set(ask(1, LockKind::Exclusive, 30, 39));
+        set(ask(1, LockKind::Exclusive, 20, 29));
+        assert_eq!(found(LockKind::Shared), Some((10, 39)));
+        set(ask(1, LockKind::Exclusive, 35, u64::MAX));
+        assert_eq!(found(LockKind::Shared), Some((10, u64::MAX)));
+        set(ask(1, LockKind::Shared, 12, 14));
+        assert_eq!(locks.of(1, false).len(), 3);
+        locks.unset(1, 0, u64::MAX, false);
+        assert_eq!(found(LockKind::Exclusive), None);
+        set(ask(1, LockKind::Exclusive, 50, 59));
+        set(ask(2, LockKind::Exclusive, 0, 9));
+        assert_eq!(found(LockKind::Shared), Some((50, 59)));
+        // In place of itself it stays where it is.
+        set(ask(1, LockKind::Shared, 40, 69));
+        assert_eq!(found(LockKind::Exclusive), Some((40, 69)));
+    }
+
+    proptest::proptest! {
+        /// Each byte by itself is the model.
+        #[test]
+        fn ranges_are_what_their_bytes_are(
+            changes in proptest::collection::vec((0_u64..3, 0_u64..20, 0_u64..9, 0_u8..3), 1..40)
+        ) {
+            let locks = Locks::default();
+            let mut bytes = [[None; 32]; 3];
+            for (owner, start, length, what) in changes {
+                let kind = [Some(LockKind::Shared), Some(LockKind::Exclusive), None][usize::from(what)];
+                let end = start + length;
+                let is_free = |kind: LockKind| !(0..3).filter(|other| *other != owner).any(|other| {
+                    bytes[other as usize][start as usize..=end as usize].iter().flatten()
+                        .any(|held| *held == LockKind::Exclusive || kind == LockKind::Exclusive)
+                });
+                match kind {
+                    Some(kind) if !is_free(kind) => {
+                        let refused = locks.set(ask(owner, kind, start, end), false, false);
+                        assert_eq!(number(refused), Some(Errno::AGAIN));
+                        continue;
+                    }
+                    Some(kind) => locks.set(ask(owner, kind, start, end), false, false).expect("free"),
+                    None => locks.unset(owner, start, end, false),
+                }
+                bytes[owner as usize][start as usize..=end as usize].fill(kind);
+                for owner in 0..3 {
+                    let held = locks.of(owner, false);
+                    let mut found = [None; 32];
+                    held.iter().for_each(|held| found[held.start as usize..=held.end as usize].fill(Some(held.kind)));
+                    assert_eq!(found, bytes[owner as usize]);
+                    let is_apart = |pair: &[Lock]| {
+                        pair[0].end + u64::from(pair[0].kind == pair[1].kind) < pair[1].start
+                    };
+                    assert!(held.windows(2).all(is_apart), "{held:?}");
+                }
+            }
+        }
     }
 
     #[test]
