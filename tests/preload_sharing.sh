@@ -111,6 +111,25 @@ says more inside cat free
 section 'a descriptor that two processes have by different ways'
 says 'parent child parent child' inside "$sharing" passing file
 
+if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
+    section 'programs that become another user, alone and shared, and have children'
+    inside chmod 777 .
+    # A thread that has not the same rights as the others would end the first one.
+    for mode in '' --shared; do
+        for process in $(servers); do kill "$process" 2>/dev/null || true; done
+        waited=0
+        until [ -z "$(servers)" ] || [ "$waited" -ge 600 ]; do
+            waited=$((waited + 1))
+            sleep 0.1
+        done
+        ours 0000:02:00.0 $mode
+        says '65534 kept 65534:65534 kept' inside setpriv --reuid=65534 --regid=65534 --clear-groups \
+            sh -c 'id -u; (echo kept >theirs; cat theirs; stat -c %u:%g theirs); sh -c "cat theirs; true"; rm theirs'
+    done
+    ours 0000:02:00.0
+    inside chmod 755 .
+fi
+
 section 'another working folder, another environment'
 inside mkdir -p below
 says 'kept kept' inside sh -c 'echo kept >below/kept; cd below && cat kept && sh -c "cat kept"'

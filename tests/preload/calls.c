@@ -301,6 +301,13 @@ void join(void)
         say("the child ended with %d", WEXITSTATUS(status));
 }
 
+void end_child(void)
+{
+    kill(child, SIGKILL);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
 void make_gate(struct gate *gate)
 {
     if (pipe2(gate->ends, O_CLOEXEC) != 0)

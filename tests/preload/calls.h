@@ -120,6 +120,8 @@ uint64_t hash_of(const void *bytes, size_t length);
 bool in_child(void);
 void leave_child(int status) __attribute__((noreturn));
 void join(void);
+/* Kills it, and waits for its end. */
+void end_child(void);
 /* A pipe by which one process tells another to go on. */
 struct gate {
     int ends[2];

@@ -239,8 +239,16 @@ CASE(limit_of_descriptors)
         NUM(opened);
         NUM(dup(0));
         PTR(fopen("file", "r"));
+        /* Nothing is cut or made for who cannot have it. */
+        NUM(open("file", O_WRONLY | O_TRUNC));
+        NUM(open("new", O_CREAT | O_EXCL | O_WRONLY, 0600));
+        show_stat("file");
+        show_names(".");
         NUM(close(20));
         NUM(open("file", O_RDONLY));
+        NUM(close(20));
+        NUM(open("new", O_CREAT | O_EXCL | O_WRONLY, 0600));
+        NUM(close(20));
         leave_child(0);
     }
     join();

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 
 static struct flock range(short type, off_t start, off_t length)
@@ -434,4 +435,72 @@ CASE(locks_that_touch)
     NUM(set(one, F_OFD_SETLK, F_UNLCK, 0, 0));
     NUM(set(one, F_OFD_SETLK, F_WRLCK, 50, 0));
     get("three", three, F_OFD_GETLK, F_RDLCK, 0, 0, -1);
+}
+
+/* Only a close of the program's own gives locks back, and none of what only names a file. */
+CASE(locks_that_stay)
+{
+    put_pattern("file", 4096);
+    int file = FD(open("file", O_RDWR));
+    NUM(set(file, F_SETLK, F_WRLCK, 0, 0));
+    for (int step = 0; step < 5; step++) {
+        if (step == 1) {
+            char *bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            bytes[0] = 1;
+            NUM(msync(bytes, 4096, MS_SYNC));
+            NUM(munmap(bytes, 4096));
+        }
+        if (step == 2)
+            free(PTR(realpath("file", NULL)));
+        if (step == 3)
+            NUM(close(FD(open("file", O_PATH))));
+        if (step == 4)
+            NUM(close(FD(open("file", O_RDONLY))));
+        if (in_child()) {
+            NUM(set(file, F_SETLK, F_WRLCK, 0, 0));
+            leave_child(0);
+        }
+        join();
+    }
+}
+
+/* Who wants it alone does not keep what he shares: two of them would wait for each other. */
+CASE(flock_changes)
+{
+    put("file", "x");
+    int one = FD(open("file", O_RDONLY)), two = FD(open("file", O_RDONLY));
+    NUM(flock(one, LOCK_SH | LOCK_NB));
+    NUM(flock(two, LOCK_SH | LOCK_NB));
+    NUM(flock(one, LOCK_EX | LOCK_NB));
+    NUM(flock(two, LOCK_EX | LOCK_NB));
+    NUM(flock(two, LOCK_EX | LOCK_NB));
+    NUM(flock(one, LOCK_SH | LOCK_NB));
+    NUM(flock(two, LOCK_SH));
+    NUM(flock(one, LOCK_SH | LOCK_NB));
+}
+
+/* What a child had that was killed is free for who has waited for it. */
+CASE(locks_of_the_killed)
+{
+    put("file", "0123456789");
+    for (int turn = 0; turn < 20; turn++) {
+        int ready[2];
+        char byte;
+        pipe(ready);
+        if (in_child()) {
+            int file = open("file", O_RDWR);
+            if (flock(file, LOCK_EX | LOCK_NB) != 0 || set(file, F_SETLK, F_WRLCK, 0, 0) != 0)
+                say("the child has no lock");
+            write(ready[1], "r", 1);
+            pause();
+        }
+        read(ready[0], &byte, 1);
+        close(ready[0]);
+        close(ready[1]);
+        end_child();
+        int file = open("file", O_RDWR);
+        if (flock(file, LOCK_EX | LOCK_NB) != 0 || set(file, F_SETLK, F_WRLCK, 0, 0) != 0)
+            say("turn %d: it is locked", turn);
+        close(file);
+    }
 }

@@ -8,6 +8,24 @@ static unsigned char *map(int file, size_t length, int protection, int flags, of
     return mmap(NULL, length, protection, flags, file, from);
 }
 
+/* What was stored before a change is older than the change. */
+CASE(map_and_attributes)
+{
+    struct timespec times[2] = {{100, 0}, {200, 0}};
+    struct stat found = {0};
+    put_pattern("file", 10000);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 10000, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    bytes[5000] = 1;
+    NUM(futimens(file, times));
+    NUM(fchmod(file, 06711));
+    NUM(fsync(file));
+    NUM(munmap(bytes, 10000));
+    NUM(fstat(file, &found));
+    NUM(found.st_mtim.tv_sec);
+    say("mode %o", found.st_mode);
+}
+
 CASE(map_shared)
 {
     char text[20] = "";

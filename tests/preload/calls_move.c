@@ -1,8 +1,10 @@
 /* Data from file to file, pipe and socket; waiting for files. */
 #include "calls.h"
 
+#include <linux/fs.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -116,6 +118,9 @@ CASE(splice_ways)
     NUM(splice(ends[0], NULL, target, &at, 3, 0));
     show("target");
     NUM(tee(file, target, 3, 0));
+    NUM(tee(file, ends[1], 3, 0));
+    NUM(tee(ends[0], target, 3, 0));
+    YES(ioctl(file, FICLONE, target) == 0 || errno == EOPNOTSUPP);
     NUM(splice(-1, NULL, target, NULL, 3, 0));
 }
 

@@ -190,6 +190,31 @@ CASE(name_folders)
     show_stat("folder");
 }
 
+CASE(name_of_no_type)
+{
+    NUM(mknod("folder", S_IFDIR | 0700, 0));
+    NUM(mknod("link", S_IFLNK | 0700, 0));
+    NUM(mknod("none", 0130000 | 0600, 0));
+    NUM(mknod("none", 0170000 | 0600, 0));
+    NUM(mknod("none/none", 0170000 | 0600, 0));
+    show_names(".");
+    if (geteuid() != 0)
+        return;
+    NUM(chmod(".", 0777));
+    put("there", "x");
+    if (in_child()) {
+        NUM(setgid(65534));
+        NUM(setuid(65534));
+        NUM(mknod("device", S_IFCHR | 0600, 259));
+        NUM(mknod("device", S_IFBLK | 0600, 259));
+        NUM(mknod("there", S_IFBLK | 0600, 259));
+        NUM(mknod("fifo", S_IFIFO | 0600, 0));
+        show_names(".");
+        leave_child(0);
+    }
+    join();
+}
+
 CASE(name_special)
 {
     char text[10] = "";

@@ -324,6 +324,19 @@ CASE(open_by_syscall)
     FD(openat2_(AT_FDCWD, "link", O_RDONLY, 0, RESOLVE_NO_SYMLINKS));
     NUM(syscall(SYS_unlink, "file"));
     show_names(".");
+    /* Paths of the kernel's. */
+    int etc = open("/etc", O_RDONLY);
+    YES(openat2_(AT_FDCWD, "/etc/passwd", O_RDONLY, 0, RESOLVE_NO_SYMLINKS) >= 0);
+    YES(openat2_(etc, "passwd", O_RDONLY, 0, RESOLVE_BENEATH) >= 0);
+    YES(openat2_(etc, "../etc/passwd", O_RDONLY, 0, RESOLVE_BENEATH) < 0 && errno == EXDEV);
+    /* What is wrong with the question itself. */
+    struct open_how how = {0};
+    NUM(syscall(SYS_openat2, AT_FDCWD, "none", &how, 8));
+    NUM(syscall(SYS_openat2, AT_FDCWD, "none", NULL, sizeof how));
+    how.resolve = 1 << 20;
+    NUM(syscall(SYS_openat2, AT_FDCWD, "none", &how, sizeof how));
+    how = (struct open_how){.flags = O_CREAT, .mode = 010000};
+    NUM(syscall(SYS_openat2, AT_FDCWD, "none", &how, sizeof how));
 }
 
 CASE(open_many)

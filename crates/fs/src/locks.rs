@@ -125,7 +125,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Takes a lock, in place of what the owner has there.
+    /// Takes a lock, in place of what the owner has there; `flock` gives that back first.
     ///
     /// # Errors
     /// EAGAIN when somebody is in the way and it does not wait; EDEADLK when it would wait for itself; EINVAL
@@ -135,8 +135,19 @@ impl Locks {
             return Err(Errno::INVAL.into());
         }
         let mut tables = lock(&self.tables);
-        loop {
-            let Some(other) = tables.of(is_flock).in_the_way(&new).map(|held| held.owner) else { break };
+        if is_flock {
+            let held = tables.whole.group(new.owner);
+            match tables.whole.0[held].first() {
+                Some(held) if held.kind == new.kind => return Ok(()),
+                None => {}
+                // What it has is given back before anybody else's is looked at, and not had again.
+                Some(_) => {
+                    tables.whole.assign(new.owner, 0, u64::MAX, None);
+                    self.changed.notify_all();
+                }
+            }
+        }
+        while let Some(other) = tables.of(is_flock).in_the_way(&new).map(|held| held.owner) {
             if !waits {
                 return Err(Errno::AGAIN.into());
             }
@@ -215,6 +226,18 @@ mod tests {
         // `flock` knows nothing of all this.
         locks.set(ask(7, LockKind::Exclusive, 0, u64::MAX), true, false).expect("free");
         assert_eq!(number(locks.set(ask(8, LockKind::Shared, 0, u64::MAX), true, false)), Some(Errno::AGAIN));
+    }
+
+    #[test]
+    fn who_wants_a_whole_file_alone_gives_up_what_it_shares() {
+        let locks = Locks::default();
+        let take = |owner, kind| number(locks.set(ask(owner, kind, 0, u64::MAX), true, false));
+        assert_eq!(take(1, LockKind::Shared), None);
+        assert_eq!(take(2, LockKind::Shared), None);
+        assert_eq!(take(1, LockKind::Exclusive), Some(Errno::AGAIN));
+        assert_eq!(take(2, LockKind::Exclusive), None);
+        assert_eq!(take(2, LockKind::Exclusive), None);
+        assert_eq!(take(1, LockKind::Shared), Some(Errno::AGAIN));
     }
 
     #[test]

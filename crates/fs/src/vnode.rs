@@ -171,6 +171,11 @@ impl Vnode {
         access::check(&read(&self.node.state).inode, who, wanted)
     }
 
+    /// Whether somebody is its owner, or root.
+    pub(crate) fn is_owned_by(&self, who: &Credentials) -> bool {
+        who.owns(&read(&self.node.state).inode)
+    }
+
     /// Changes what is not data.
     ///
     /// # Errors

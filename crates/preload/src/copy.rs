@@ -206,6 +206,7 @@ unsafe fn copy_ours(
     for at in [offset, to_offset] {
         i64::try_from(at).map_err(|_| Errno::INVAL)?;
     }
+    let count = crate::limit::room(to_offset, count)?;
     let request = Request::Copy { open: from.open(), offset, to: to.open(), to_offset, bytes: count as u64 };
     let Reply::Number(copied) = from.call(&request)? else { return Err(Errno::IO) };
     for (held, at) in [(from, from_at), (to, to_at)] {
@@ -299,5 +300,13 @@ exported! {
         }
         let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
         bytes(splice_once((from, from_at), (to, to_at), count, waits))
+    }
+
+    fn tee(from: c_int, to: c_int, count: size_t, flags: c_uint) -> ssize_t {
+        if !table::is_ours(from) && !table::is_ours(to) {
+            return real::tee(from, to, count, flags);
+        }
+        // Both ends are pipes.
+        bytes(check_ends(from, to, |_| true).and(Err(Errno::INVAL)))
     }
 }

@@ -271,7 +271,7 @@ fn sync(start: usize, bytes: usize) -> Result<()> {
         let flags = libc::O_RDONLY as u32;
         if let Reply::Opened(open, ..) = mount.ask(&Request::Adopt { ino, flags })? {
             let done = mount.ask(&Request::Sync { open, data_only: true });
-            let _ = mount.ask(&Request::Close { open });
+            let _ = mount.ask(&Request::Release { open });
             done?;
         }
     }

@@ -74,8 +74,15 @@ unsafe fn mkdir_any(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
 
 unsafe fn mknod_any(dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
     let kind = if mode & S_IFMT == 0 { S_IFREG } else { mode & S_IFMT };
-    if kind == S_IFDIR && matches!(place::resolve(dir, path), Ok(Place::Ours(..))) {
-        return done(Err(Errno::PERM));
+    let wrong = match kind {
+        S_IFREG | libc::S_IFCHR | libc::S_IFBLK | S_IFIFO | libc::S_IFSOCK => None,
+        S_IFDIR => Some(Errno::PERM),
+        _ => Some(Errno::INVAL),
+    };
+    if let Some(wrong) = wrong
+        && matches!(place::resolve(dir, path), Ok(Place::Ours(..)))
+    {
+        return done(Err(wrong));
     }
     match make(dir, path, kind | masked(mode & 0o7777), device, b"") {
         Ok(Outcome::Kernel) => real::mknodat(dir, path, mode, device),
@@ -305,7 +312,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = self.mount.call(&Request::Close { open: self.open }, &[], &mut []);
+        let _ = self.mount.call(&Request::Release { open: self.open }, &[], &mut []);
     }
 }
 

@@ -75,11 +75,15 @@ fn open_place(mut place: Place, dir: c_int, mut flags: c_int, mode: mode_t) -> R
         }
         let _inside = gate::enter();
         let at = unvme_fs::calls::At { base, path: &path, follows: flags & O_NOFOLLOW == 0 };
+        // Nothing is made or cut for who has no descriptor left for it.
+        let changes = flags & (O_CREAT | O_TRUNC) != 0 || flags & O_TMPFILE == O_TMPFILE;
+        let reserved = if changes { Some(table::reserve(flags)?) } else { None };
         match mount.call(&Request::Open { at, flags: flags as u32, mode }, &[], &mut [])? {
             Reply::Outside(_, path) => place = place::follow(mount, &path, flags & O_NOFOLLOW == 0)?,
             Reply::Opened(open, ino, mode, _) => {
                 let path = place::below_folder(mount, base, dir, path);
-                return descriptor(mount, &Opened { open, ino, mode }, flags, path).map(Opening::Done);
+                return descriptor(mount, reserved, &Opened { open, ino, mode }, flags, path)
+                    .map(Opening::Done);
             }
             _ => return Err(Errno::IO),
         }
@@ -92,11 +96,17 @@ unsafe fn is_link(dir: c_int, path: *const c_char) -> bool {
     real::readlinkat(dir, path, one.as_mut_ptr(), 1) >= 0
 }
 
-fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8>) -> Result<c_int> {
+fn descriptor(
+    mount: &'static Mount,
+    reserved: Option<table::Reserved>,
+    opened: &Opened,
+    flags: c_int,
+    path: Vec<u8>,
+) -> Result<c_int> {
     let kept = flags & !(O_CREAT | O_EXCL | O_TRUNC | libc::O_NOCTTY);
-    let added = table::add(mount, opened, kept, path);
+    let added = table::add(mount, reserved, opened, kept, path);
     if added.is_err() {
-        let _ = mount.call(&Request::Close { open: opened.open }, &[], &mut []);
+        let _ = mount.call(&Request::Release { open: opened.open }, &[], &mut []);
         return added;
     }
     mount.counters.opened.add(1);
@@ -189,7 +199,7 @@ unsafe fn open_again(dir: c_int, path: *const c_char, mark: c_int, flags: c_int,
         let Reply::Opened(open, ino, mode, _) = mount.call(&adopt, &[], &mut [])? else {
             return Err(Errno::IO);
         };
-        descriptor(mount, &Opened { open, ino, mode }, flags, Vec::new())
+        descriptor(mount, None, &Opened { open, ino, mode }, flags, Vec::new())
     };
     number(again())
 }
@@ -341,6 +351,10 @@ unsafe fn control(held: &table::Held, request: libc::c_ulong, arg: usize) -> Res
     /// The size of a block, and of all that a file has.
     const FIGETBSZ: libc::c_ulong = 2;
     const FIOQSIZE: libc::c_ulong = 0x5460;
+    /// Of two files that share blocks.
+    const FICLONE: libc::c_ulong = 0x4004_9409;
+    const FICLONERANGE: libc::c_ulong = 0x4020_940d;
+    const FIDEDUPERANGE: libc::c_ulong = 0xc018_9436;
     held.check_open()?;
     match request {
         libc::FIONREAD if held.is_regular() => {
@@ -361,6 +375,7 @@ unsafe fn control(held: &table::Held, request: libc::c_ulong, arg: usize) -> Res
             held.slot.flags.store(flags as u32, Ordering::Relaxed);
             Ok(())
         }
+        FICLONE | FICLONERANGE | FIDEDUPERANGE => Err(Errno::OPNOTSUPP),
         _ => Err(Errno::NOTTY),
     }
 }

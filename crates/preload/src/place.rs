@@ -706,7 +706,7 @@ fn leave() {
     let before = crate::gate::leaf_write(&WORKING).ours.take();
     if let Some((mount, open)) = before {
         let _inside = crate::gate::enter();
-        let _ = mount.call(&Request::Close { open }, &[], &mut []);
+        let _ = mount.call(&Request::Release { open }, &[], &mut []);
     }
 }
 
@@ -725,7 +725,7 @@ pub(crate) fn change(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result
     };
     let here = At { base: open, path: b".", follows: true };
     if let Err(errno) = mount.ask(&Request::Access { at: here, wanted: unvme_fs::EXECUTE }) {
-        let _ = mount.ask(&Request::Close { open });
+        let _ = mount.ask(&Request::Release { open });
         return Err(errno);
     }
     let folder = CString::new(mount.folder.clone()).map_err(|_| Errno::INVAL)?;

@@ -673,6 +673,30 @@ exported! {
     }
 }
 
+/// Before this process becomes another user: what it has to itself as root goes to a server, as long as one
+/// can be started that may open the device.
+fn before_user(uid: libc::uid_t) {
+    if !state::is_on()
+        || gate::is_inside()
+        || matches!(uid, 0 | libc::uid_t::MAX)
+        || !rustix::process::geteuid().is_root()
+    {
+        return;
+    }
+    let closed = gate::close();
+    let mut ending = Vec::new();
+    for mount in mount::all() {
+        match share::share_if_alone(mount, &closed) {
+            Ok(thread) => ending.extend(thread),
+            Err(e) => state::say(&e),
+        }
+    }
+    drop(closed);
+    // The C library changes all threads and ends the program where one may and another one may not: the
+    // program has seen to its own, and knows nothing of ours.
+    ending.into_iter().for_each(|thread| drop(thread.join()));
+}
+
 /// After this process has become another user, its files are that user's.
 unsafe fn as_user(changed: c_int) -> c_int {
     if changed == 0 && state::is_on() && !gate::is_inside() {
@@ -684,18 +708,22 @@ unsafe fn as_user(changed: c_int) -> c_int {
 
 exported! {
     fn setuid(uid: libc::uid_t) -> c_int {
+        before_user(uid);
         as_user(real::setuid(uid))
     }
 
     fn seteuid(uid: libc::uid_t) -> c_int {
+        before_user(uid);
         as_user(real::seteuid(uid))
     }
 
     fn setreuid(first: libc::uid_t, effective: libc::uid_t) -> c_int {
+        before_user(effective);
         as_user(real::setreuid(first, effective))
     }
 
     fn setresuid(first: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int {
+        before_user(effective);
         as_user(real::setresuid(first, effective, saved))
     }
 

@@ -132,6 +132,7 @@ functions! {
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint,
     ) -> ssize_t;
+    fn tee(from: c_int, to: c_int, bytes: size_t, flags: c_uint) -> ssize_t;
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint,
     ) -> ssize_t;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::errno::set;
 use crate::place::{self, Place};
 use crate::sockets::{bind, connect, getpeername, getsockname, sendmsg, sendto};
-use crate::{gate, real, state};
+use crate::{gate, memory, real, state};
 
 /// Whether a path of C's is in a folder.
 unsafe fn is_ours(path: *const c_char) -> bool {
@@ -171,6 +171,7 @@ unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
             crate::copy::copy_file_range(fd, b as _, c as _, d as _, e, f as _) as c_long
         }
         libc::SYS_splice => crate::copy::splice(fd, b as _, c as _, d as _, e, f as _) as c_long,
+        libc::SYS_tee => crate::copy::tee(fd, b as _, c, d as _) as c_long,
         // This one says what was wrong by its result.
         libc::SYS_fadvise64 => by_errno(crate::data::posix_fadvise(fd, b as _, c as _, d as _)),
         libc::SYS_readahead => crate::data::readahead(fd, b as _, c) as c_long,
@@ -193,6 +194,38 @@ fn by_errno(failed: c_int) -> c_long {
     -1
 }
 
+/// `openat2`. What is wrong with how a file is asked for is the kernel's to say; who asks for a path of ours
+/// to be followed in a way of its own goes on without it.
+///
+/// # Safety
+/// As for `openat2(2)`.
+unsafe fn openat2(dir: c_int, path: *const c_char, how: usize, bytes: usize) -> Option<c_long> {
+    const BYTES: usize = size_of::<[u64; 3]>();
+    /// The flags of `open`, and those of the call itself.
+    const FLAGS: u64 = (1 << 23) - 1;
+    const RESOLVE: u64 = (1 << 6) - 1;
+    if bytes != BYTES || memory::check_readable(how as *const c_void, BYTES).is_err() {
+        return None;
+    }
+    let [flags, mode, resolve] = (how as *const [u64; 3]).read_unaligned();
+    let makes = flags as c_int & libc::O_CREAT != 0 || flags as c_int & libc::O_TMPFILE == libc::O_TMPFILE;
+    if flags & !FLAGS != 0 || resolve & !RESOLVE != 0 || mode & !0o7777 != 0 || mode != 0 && !makes {
+        return None;
+    }
+    if resolve == 0 {
+        return Some(crate::open::openat(dir, path, flags as c_int, mode as libc::mode_t).into());
+    }
+    let follows = flags as c_int & libc::O_NOFOLLOW == 0;
+    let place = state::steadily(|| place::resolve_through_links(dir, path, follows));
+    let wrong = match place {
+        Ok(Place::Kernel) => return None,
+        Ok(Place::Ours(..) | Place::Other(_)) => Errno::NOSYS,
+        Err(errno) => errno,
+    };
+    set(wrong);
+    Some(-1)
+}
+
 /// # Safety
 /// As for `syscall(2)`.
 unsafe fn by_name_of_path(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_long> {
@@ -200,19 +233,7 @@ unsafe fn by_name_of_path(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_lo
     Some(match n {
         libc::SYS_open => crate::open::open(a as _, b as _, c as _).into(),
         libc::SYS_openat => crate::open::openat(fd, b as _, c as _, d as _).into(),
-        libc::SYS_openat2 if c != 0 => {
-            // Flags, mode, and how the path is followed. Who asks for more goes on without it.
-            let [flags, mode, resolve] = (c as *const [u64; 3]).read_unaligned();
-            if flags >> 23 != 0 || mode != 0 && flags as c_int & (libc::O_CREAT | libc::O_TMPFILE) == 0 {
-                set(Errno::INVAL);
-                return Some(-1);
-            }
-            if resolve != 0 {
-                set(Errno::NOSYS);
-                return Some(-1);
-            }
-            crate::open::openat(fd, b as _, flags as c_int, mode as libc::mode_t).into()
-        }
+        libc::SYS_openat2 => return openat2(fd, b as _, c, d),
         libc::SYS_creat => crate::open::creat(a as _, b as _).into(),
         libc::SYS_stat => crate::attributes::stat(a as _, b as _).into(),
         libc::SYS_lstat => crate::attributes::lstat(a as _, b as _).into(),

@@ -1,17 +1,20 @@
 //! From alone to shared: a server that takes the file system over, and who asks for it.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use unvme::EventFd;
 use unvme::lock::lock;
 use unvme_fs::calls::{OpenId, Range, Reply, Request};
 use unvme_fs::share::{Client, Forked, Hold, Server, ServerOptions};
@@ -44,11 +47,15 @@ fn alone_socket(socket: &Path) -> PathBuf {
 pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
     let path = alone_socket(socket);
     let _ = std::fs::remove_file(&path);
-    let Ok(listener) = UnixListener::bind(&path) else { return };
+    let (Ok(listener), Ok(stop)) = (UnixListener::bind(&path), EventFd::new()) else { return };
+    let end = stop.clone();
     let run = move || {
         // Who waits in `accept` has a small number already, which the program finds busy.
-        let mut waiting = [PollFd::new(&listener, PollFlags::IN)];
+        let mut waiting = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
         while rustix::event::poll(&mut waiting, None) == Err(Errno::INTR) {}
+        if !waiting[1].revents().is_empty() {
+            return;
+        }
         let Ok((asking, _)) = listener.accept() else { return };
         // Nobody comes after these.
         let _ = std::fs::remove_file(&path);
@@ -58,7 +65,7 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
         let closed = gate::close();
         if let Some(Backend::Alone(alone)) = mount.backend() {
             let done = match is_movable(mount, alone) {
-                true => share(mount, &closed),
+                true => share(mount, &closed).map(drop),
                 false => serve_here(mount, alone),
             };
             if let Err(e) = done {
@@ -70,12 +77,31 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
         all.iter_mut().for_each(|asking| drop(asking.write(&[0])));
     };
     // Without it the file system stays this process's own.
-    let _ = std::thread::Builder::new().name("unvme-alone".into()).spawn(run);
+    if let Ok(thread) = std::thread::Builder::new().name("unvme-alone".into()).spawn(run) {
+        let before = gate::leaf(&LISTENERS).insert(mount.number, Listener { stop, thread });
+        // It was a thread of this process's parent, and its descriptor is closed.
+        std::mem::forget(before);
+    }
 }
+
+/// Who waits for somebody who asks.
+struct Listener {
+    stop: EventFd,
+    thread: JoinHandle<()>,
+}
+
+static LISTENERS: Mutex<BTreeMap<u32, Listener>> = Mutex::new(BTreeMap::new());
 
 /// Nobody need ask this process any more.
 pub(crate) fn stop_listening(socket: &Path) {
     let _ = std::fs::remove_file(alone_socket(socket));
+}
+
+/// Ends the thread that waits for others. It may be one that waits for the gate.
+fn end_listener(mount: &Mount) -> Option<JoinHandle<()>> {
+    let Listener { stop, thread } = gate::leaf(&LISTENERS).remove(&mount.number)?;
+    stop.signal();
+    Some(thread)
 }
 
 /// Asks the process that has a file system to itself to share it, and waits until it has done so, or cannot.
@@ -248,15 +274,16 @@ fn is_movable(mount: &Mount, alone: &Alone) -> bool {
     !mount.is_memory() && !map::has_any(mount) && lock(&alone.server).is_none()
 }
 
-/// Hands the file system over to a server, and goes on as one of its clients. The gate is closed.
+/// Hands the file system over to a server, and goes on as one of its clients. The gate is closed. Returns a
+/// thread of ours that is about to end: it may have to wait for the gate.
 ///
 /// # Errors
 /// What is wrong, in one line: then this process has the file system as before, or nobody has it.
-pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), String> {
-    let Some(backend) = mount.take() else { return Ok(()) };
+pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<Option<JoinHandle<()>>, String> {
+    let Some(backend) = mount.take() else { return Ok(None) };
     let Backend::Alone(alone) = *backend else {
         mount.install(*backend);
-        return Ok(());
+        return Ok(None);
     };
     let mut locks: Vec<Locks> = Vec::new();
     table::each(|_, file| {
@@ -291,6 +318,7 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
     if let (Backend::Shared(_), Ok(socket)) = (&made, mount.socket()) {
         stop_listening(&socket);
     }
+    let listener = end_listener(mount);
     let is_own = matches!(made, Backend::Alone(_));
     mount.install(made);
     open_again(mount, true);
@@ -307,7 +335,22 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
     if is_own {
         listen(mount, &mount.socket()?);
     }
-    failed.map_or(Ok(()), Err)
+    failed.map_or(Ok(listener), Err)
+}
+
+/// Hands the file system over, where this process has it to itself and it can go. Returns a thread of ours
+/// that is about to end.
+///
+/// # Errors
+/// As for [`share`].
+pub(crate) fn share_if_alone(
+    mount: &'static Mount,
+    closed: &gate::Closed,
+) -> Result<Option<JoinHandle<()>>, String> {
+    match mount.backend() {
+        Some(Backend::Alone(alone)) if is_movable(mount, alone) => share(mount, closed),
+        _ => Ok(None),
+    }
 }
 
 /// Locks what was locked; how many locks somebody else has by now.
@@ -366,11 +409,7 @@ pub(crate) fn open_again(mount: &'static Mount, are_locks_kept: bool) {
 /// # Errors
 /// What is wrong, in one line.
 pub(crate) fn prepare_fork(mount: &'static Mount, closed: &gate::Closed) -> Result<Option<Forked>, String> {
-    if let Some(Backend::Alone(alone)) = mount.backend()
-        && is_movable(mount, alone)
-    {
-        share(mount, closed)?;
-    }
+    share_if_alone(mount, closed)?;
     match mount.backend() {
         None => Ok(None),
         Some(Backend::Shared(shared)) => {

@@ -103,7 +103,7 @@ fn name_of(path: &[u8]) -> Option<Vec<u8>> {
     let adopt = Request::Adopt { ino: ino.parse().ok()?, flags: libc::O_PATH as u32 };
     let Ok(Reply::Opened(open, ..)) = mount.call(&adopt, &[], &mut []) else { return None };
     let found = mount.call(&Request::Path { open }, &[], &mut []);
-    let _ = mount.call(&Request::Close { open }, &[], &mut []);
+    let _ = mount.call(&Request::Release { open }, &[], &mut []);
     match found {
         Ok(Reply::Bytes(path)) => Some([mount.folder.as_slice(), &path].concat()),
         _ => None,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -239,27 +239,58 @@ pub(crate) struct Opened {
     pub mode: u32,
 }
 
-/// Gives a file that was opened a descriptor.
+/// A descriptor for a file that is about to be opened.
+pub(crate) struct Reserved {
+    number: u32,
+    /// Until it is used.
+    slot: Option<&'static Slot>,
+    fd: Option<OwnedFd>,
+}
+
+/// Takes a descriptor, for [`add`].
 ///
 /// # Errors
 /// EMFILE, ENFILE.
-pub(crate) fn add(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8>) -> Result<c_int> {
+pub(crate) fn reserve(flags: c_int) -> Result<Reserved> {
     let (number, slot) = slot::take()?;
+    let mut reserved = Reserved { number, slot: Some(slot), fd: None };
+    let fd = slot::descriptor(number, flags & O_CLOEXEC != 0)?;
+    if (fd.as_raw_fd() as usize) >= DESCRIPTORS {
+        return Err(Errno::MFILE);
+    }
+    reserved.fd = Some(fd);
+    Ok(reserved)
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        drop(self.fd.take());
+        if let Some(slot) = self.slot.take() {
+            slot::give_back(slot);
+        }
+    }
+}
+
+/// Gives a file that was opened a descriptor: one that was taken before, or another one.
+///
+/// # Errors
+/// EMFILE, ENFILE.
+pub(crate) fn add(
+    mount: &'static Mount,
+    reserved: Option<Reserved>,
+    opened: &Opened,
+    flags: c_int,
+    path: Vec<u8>,
+) -> Result<c_int> {
+    let mut reserved = reserved.map_or_else(|| reserve(flags), Ok)?;
+    let (Some(slot), Some(fd)) = (reserved.slot.take(), reserved.fd.take()) else { return Err(Errno::MFILE) };
     slot.flags.store((flags & !O_CLOEXEC) as u32, Ordering::Relaxed);
     slot.open.store(opened.open.0, Ordering::Relaxed);
     slot.ino.store(opened.ino, Ordering::Relaxed);
     slot.mode.store(opened.mode, Ordering::Relaxed);
     slot.mount.store(mount.number, Ordering::Release);
-    let made = slot::descriptor(number, flags & O_CLOEXEC != 0);
-    let fd = match made {
-        Ok(fd) if (rustix::fd::AsRawFd::as_raw_fd(&fd) as usize) < DESCRIPTORS => fd.into_raw_fd(),
-        other => {
-            slot::give_back(slot);
-            return Err(other.err().unwrap_or(Errno::MFILE));
-        }
-    };
-    let vnode = mount.file(opened.open);
-    put(fd, Box::into_raw(Box::new(new_file((number, slot), opened.open, mount, vnode, path))));
+    let (fd, vnode) = (fd.into_raw_fd(), mount.file(opened.open));
+    put(fd, Box::into_raw(Box::new(new_file((reserved.number, slot), opened.open, mount, vnode, path))));
     Ok(fd)
 }
 

@@ -85,6 +85,8 @@ pub enum Request<'a> {
     Adopt { ino: u64, flags: u32 },
     /// `close` of the last descriptor that this process has: locks are given back.
     Close { open: OpenId },
+    /// The end of an open file that no program has had: locks of the process on the file stay.
+    Release { open: OpenId },
     /// `close` of one descriptor of several: locks of the process on the file are given back.
     CloseOne { open: OpenId },
     /// `fstatat`: [`Reply::Attributes`].

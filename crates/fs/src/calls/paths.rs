@@ -62,6 +62,13 @@ impl<'a> Path<'a> {
                 let found = directory.lookup(parent.name, self.who);
                 return Err(if found.is_ok() { Errno::EXIST } else { Errno::NOENT }.into());
             }
+            let is_device = matches!(new.file_type, FileType::CharacterDevice | FileType::BlockDevice);
+            // A device without a number is nobody's: it stands for a name that is gone.
+            let is_whiteout = new.file_type == FileType::CharacterDevice && new.rdev == 0;
+            if is_device && !is_whiteout && !self.who.is_root() {
+                let found = directory.lookup(parent.name, self.who);
+                return Err(if found.is_ok() { Errno::EXIST } else { Errno::PERM }.into());
+            }
             directory.create(parent.name, new, self.who)
         })
     }
@@ -144,8 +151,29 @@ impl<'a> Path<'a> {
             let found = directory.lookup(target.name, self.who);
             return Err(if found.is_ok() { Errno::EXIST } else { Errno::NOENT }.into());
         }
+        if !self.may_link(&from) {
+            let found = directory.lookup(target.name, self.who);
+            let is_free = matches!(found, Err(Error::Posix(Errno::NOENT)));
+            return Err(if is_free {
+                Errno::PERM.into()
+            } else {
+                found.err().unwrap_or(Errno::EXIST.into())
+            });
+        }
         from.link(&directory, target.name, self.who)?;
         Ok(Ok(()))
+    }
+
+    /// Whether somebody may give a file another name, as `fs.protected_hardlinks` of the kernel has it: where
+    /// it is set, others than the owner only what they can read and write and what does not run as its owner.
+    fn may_link(&self, file: &Vnode) -> bool {
+        if file.is_owned_by(self.who) {
+            return true;
+        }
+        let is_safe = file.file_type() == FileType::RegularFile
+            && crate::data::without_set_id(file.attributes().mode) == file.attributes().mode
+            && file.check_access(self.who, READ | WRITE).is_ok();
+        is_safe || !std::fs::read("/proc/sys/fs/protected_hardlinks").is_ok_and(|set| set.starts_with(b"1"))
     }
 
     /// `open`. Returns whether the file is new, too.
@@ -246,6 +274,9 @@ impl<'a> Path<'a> {
         }
         let wanted = if can_read { READ } else { 0 } | if can_write { WRITE } else { 0 };
         found.check_access(self.who, wanted)?;
+        if flags.contains(OFlags::NOATIME) && !found.is_owned_by(self.who) {
+            return Err(Errno::PERM.into());
+        }
         if flags.contains(OFlags::TRUNC) && is_directory {
             return Err(Errno::ISDIR.into());
         }

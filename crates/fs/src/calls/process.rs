@@ -270,6 +270,7 @@ impl Process {
                 Ok(Reply::Appended(at, written as u64))
             }
             Request::Close { open } => self.close(*open),
+            Request::Release { open } => self.release(*open),
             Request::CloseOne { open } => self.give_back(*open),
             Request::SyncAll => {
                 self.all.maps.write_back_all()?;
@@ -382,7 +383,11 @@ impl Process {
             return Err(Errno::OPNOTSUPP.into());
         }
         let set = |at: &At<'_>, new: &NewAttributes| {
-            self.with(at, |node, who| node.set_attributes(new, who).map(|()| Reply::Done))
+            self.with(at, |node, who| {
+                // What is stored to memory already is older.
+                self.maps().write_back(node.ino())?;
+                node.set_attributes(new, who).map(|()| Reply::Done)
+            })
         };
         match request {
             Request::ChangeMode { at, mode } => {
@@ -433,6 +438,7 @@ impl Process {
         let new =
             NewAttributes { accessed: time(accessed), modified: time(modified), ..NewAttributes::default() };
         self.with(at, |node, who| {
+            self.maps().write_back(node.ino())?;
             let is_now = accessed == NewTime::Now && modified == NewTime::Now;
             let is_owner = who.uid == 0 || who.uid == node.attributes().uid;
             if is_now && !is_owner {
@@ -579,6 +585,10 @@ impl Process {
 
     fn close(&self, open: OpenId) -> Result<Reply> {
         self.give_back(open)?;
+        self.release(open)
+    }
+
+    fn release(&self, open: OpenId) -> Result<Reply> {
         // Of two threads that close it at a time, one does.
         if !lock(&self.held).remove(&open) {
             return Err(Errno::BADF.into());
@@ -613,9 +623,14 @@ impl Process {
         }
     }
 
-    /// Any descriptor that is closed gives back what the process has locked of the file.
+    /// Any descriptor that is closed gives back what the process has locked of the file, but for one that
+    /// only names it.
     fn give_back(&self, open: OpenId) -> Result<Reply> {
-        self.file(open)?.unlock(self.id << 1, 0, u64::MAX);
+        let node = self.file(open)?;
+        let is_name = |found: &Open| found.flags.contains(OFlags::PATH);
+        if !read(&self.all.opens).get(&open).is_some_and(is_name) {
+            node.unlock(self.id << 1, 0, u64::MAX);
+        }
         Ok(Reply::Done)
     }
 

@@ -298,9 +298,8 @@ impl Client {
     /// # Errors
     /// EIO when the server is gone; EUSERS when there are too many clients.
     pub fn prepare_fork(&self) -> Result<Forked> {
-        let ask = Ask::Fork { version: VERSION, ticket: self.link()?.ticket };
-        let identity = lock(&self.0.identity).clone();
-        let child = Self::new(&self.0.socket, identity, Link::open(&self.0.socket, &ask)?);
+        let link = self.link()?.fork()?;
+        let child = Self::new(&self.0.socket, lock(&self.0.identity).clone(), link);
         child.0.generation.store(self.generation(), Ordering::Release);
         let starter = lock(&self.0.starter).as_ref().map(|(start, _)| (Arc::clone(start), None));
         *lock(&child.0.starter) = starter;

@@ -68,8 +68,15 @@ pub(super) fn check(said: &Identity, peer: &Peer) -> Result<()> {
     Err(Errno::PERM.into())
 }
 
-/// Whether a process has ended, waited for or not.
+/// Whether a process has ended, waited for or not. As long as it is of the same user, no descriptor is taken
+/// for the look: other threads of a program may count on which number is the next one.
 pub fn has_ended(pid: u32) -> bool {
+    match rustix::fs::readlink(format!("/proc/{pid}/exe"), Vec::new()) {
+        Ok(_) => return false,
+        // One that nobody has waited for yet has no program any more.
+        Err(Errno::NOENT) => return true,
+        Err(_) => {}
+    }
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
@@ -79,6 +86,21 @@ mod tests {
     use rustix::fs::{Gid, Uid};
 
     use super::*;
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_ended() {
+        assert!(!has_ended(std::process::id()));
+        let mut child = std::process::Command::new("sleep").arg("3600").spawn().expect("a child");
+        assert!(!has_ended(child.id()));
+        child.kill().expect("killed");
+        let begun = std::time::Instant::now();
+        while !has_ended(child.id()) {
+            assert!(begun.elapsed().as_secs() < 60, "it seems to be there");
+            std::thread::yield_now();
+        }
+        child.wait().expect("waited for");
+        assert!(has_ended(child.id()));
+    }
 
     #[test]
     fn root_may_be_anybody_and_others_themselves_alone() {

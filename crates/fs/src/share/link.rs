@@ -15,7 +15,7 @@ use unvme::lock::{lock, try_lock};
 use super::identity::has_ended;
 use super::packet;
 use super::slot::{CONTROL_BYTES, Control, FRAME_BYTES_MAX, SLOTS, SLOTS_BYTES, Slot};
-use super::wire::{Answer, Answered, Ask, Call, error_of, parse, to_bytes};
+use super::wire::{Answer, Answered, Ask, Call, VERSION, error_of, parse, to_bytes};
 use crate::calls::Sizes;
 use crate::error::{Error, Result};
 
@@ -95,6 +95,22 @@ impl Link {
     /// Over a socket that is connected.
     pub(super) fn over(socket: OwnedFd, ask: &Ask) -> Result<Self> {
         packet::send(socket.as_fd(), &to_bytes(ask)?, &[])?;
+        let server = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_pid().cast_unsigned();
+        Self::welcomed(socket, server)
+    }
+
+    /// One more, for a child of this process. The server gets its socket by this one: where the server
+    /// listens may be out of reach, since this process has become another user.
+    pub(super) fn fork(&self) -> Result<Self> {
+        let (ours, theirs) = packet::pair()?;
+        let ask = to_bytes(&Ask::Fork { version: VERSION, ticket: self.ticket })?;
+        self.with_socket(|socket| packet::send(socket.as_fd(), &ask, &[theirs.as_fd()]))?;
+        drop(theirs);
+        Self::welcomed(ours, self.server.unwrap_or_default())
+    }
+
+    /// What a server answers to who has said who he is.
+    fn welcomed(socket: OwnedFd, server: u32) -> Result<Self> {
         let (answer, fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
         let (index, ticket, pages) = match parse::<Answer>(&answer) {
             Some(Answer::Welcome { index, ticket, pages }) => (index as usize, ticket, pages),
@@ -112,9 +128,8 @@ impl Link {
         if index >= super::slot::CONNECTIONS_MAX {
             return Err(Errno::PROTO.into());
         }
-        let server = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_pid().cast_unsigned();
         Ok(Self {
-            server: Some(server).filter(|&server| !has_ended(server)),
+            server: Some(server).filter(|&server| server != 0 && !has_ended(server)),
             control: Control(Region::sealed(control.as_fd(), CONTROL_BYTES, true).map_err(from_bus)?),
             slots: Region::sealed(slots.as_fd(), SLOTS_BYTES, true).map_err(from_bus)?,
             socket: Mutex::new(Some(packet::out_of_the_way(socket))),
@@ -373,8 +388,7 @@ mod tests {
             .map(|(name, bytes)| Region::shared_on(name, bytes, Pages::Ordinary).expect("memory"));
         let fds: Vec<_> = regions.iter().filter_map(Region::backing).map(|(fd, _)| fd).collect();
         say(&Answer::Welcome { index: 0, ticket: 1, pages: None }, &fds);
-        let link =
-            Link::over(ours, &Ask::Resume { version: super::super::wire::VERSION }).expect("connected");
+        let link = Link::over(ours, &Ask::Resume { version: VERSION }).expect("connected");
         let memory = |bytes: u64| {
             let fd = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
             rustix::fs::ftruncate(&fd, bytes).expect("so long");

@@ -36,6 +36,13 @@ fn socket() -> Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
+/// Two sockets that are connected to each other.
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((out_of_the_way(one), other))
+}
+
 /// The same descriptor under a large number, or as it is when the limit does not allow that.
 pub(super) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, FD_MIN).unwrap_or(fd)
@@ -82,7 +89,8 @@ pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> 
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
-    let flags = SendFlags::NOSIGNAL;
+    // A socket that came from a client may be one that waits.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
         match rustix::net::sendmsg(fd, &[IoSlice::new(bytes)], &mut control, flags) {
             Err(Errno::INTR) => {}

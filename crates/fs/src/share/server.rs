@@ -32,6 +32,8 @@ const STRANGER_LIMIT: Duration = Duration::from_secs(5);
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// How often one looks whether the first client has everything again.
 const RESERVED_PAUSE: Duration = Duration::from_millis(2);
+/// How long a call waits for clients that have ended to be parted with.
+const PART_LIMIT: Duration = Duration::from_secs(1);
 /// Threads of [`Server`], most.
 const WORKERS_MAX: usize = 64;
 
@@ -82,6 +84,29 @@ pub(super) struct Shared {
     connections: RwLock<Vec<Option<Arc<Connection>>>>,
     activity: Mutex<Activity>,
     changed: Condvar,
+    rounds: Rounds,
+}
+
+/// Looks at all sockets that somebody waits for.
+struct Rounds {
+    call: EventFd,
+    /// How many were asked for, and how many of these are done.
+    asked: AtomicU64,
+    done: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Rounds {
+    fn new() -> Result<Self> {
+        let call = EventFd::new().map_err(|e| Error::Device(e.to_string()))?;
+        Ok(Self { call, asked: AtomicU64::new(0), done: Mutex::new(0), changed: Condvar::new() })
+    }
+
+    /// Those that were asked for so far are done.
+    fn finish(&self, asked: u64) {
+        *lock(&self.done) = asked;
+        self.changed.notify_all();
+    }
 }
 
 /// Who is there, and since when nobody is.
@@ -121,6 +146,16 @@ impl Shared {
 
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::SeqCst)
+    }
+
+    /// Waits until clients have nothing any more whose end others may know of already: the kernel closes
+    /// their sockets first.
+    pub(super) fn part_with_the_ended(&self) {
+        let rounds = &self.rounds;
+        let number = rounds.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        rounds.call.signal();
+        let done = lock(&rounds.done);
+        drop(wait_while(&rounds.changed, done, PART_LIMIT, |done| *done < number && !self.has_ended()));
     }
 
     /// A connection for a process.
@@ -226,6 +261,7 @@ impl Server {
                 has_ended: false,
             }),
             changed: Condvar::new(),
+            rounds: Rounds::new()?,
         });
         let stop = EventFd::new().map_err(|e| Error::Device(e.to_string()))?;
         let mut server =
@@ -377,8 +413,14 @@ impl<'a> Desk<'a> {
     }
 
     fn run(mut self) {
+        let mut done = 0;
         while !self.shared.has_ended() {
-            let (is_called, ready) = self.wait();
+            let asked = self.shared.rounds.asked.load(Ordering::SeqCst);
+            let (is_called, ready) = self.wait(asked == done);
+            if asked != done && ready.is_empty() {
+                done = asked;
+                self.shared.rounds.finish(done);
+            }
             for number in ready {
                 if !self.serve(number) {
                     self.part(number);
@@ -396,12 +438,17 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Waits until something comes: whether somebody knocks, and whose sockets have something.
-    fn wait(&self) -> (bool, Vec<u64>) {
+    /// Looks, or waits until something comes: whether somebody knocks, and whose sockets have something.
+    fn wait(&self, waits: bool) -> (bool, Vec<u64>) {
         let full = self.full_until.map(|until| until.saturating_duration_since(Instant::now()));
         let is_full = full.is_some_and(|left| !left.is_zero());
         let knocks = if is_full { PollFlags::empty() } else { PollFlags::IN };
-        let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, knocks)];
+        let called = &self.shared.rounds.call;
+        let mut fds = vec![
+            PollFd::new(&self.stop, PollFlags::IN),
+            PollFd::new(called, PollFlags::IN),
+            PollFd::new(&self.listener, knocks),
+        ];
         let heard = self.guests.iter().filter(|(_, guest)| self.is_let_in(guest));
         let (numbers, sockets): (Vec<u64>, Vec<_>) = heard.map(|(number, guest)| (*number, guest)).unzip();
         fds.extend(sockets.iter().map(|guest| PollFd::new(&guest.socket, PollFlags::IN)));
@@ -412,10 +459,16 @@ impl<'a> Desk<'a> {
         if self.reserved.is_some() {
             limit = limit.min(RESERVED_PAUSE);
         }
+        if !waits {
+            limit = Duration::ZERO;
+        }
         let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let ready = numbers.into_iter().zip(&fds[2..]).filter(|(_, fd)| is_ready(fd));
-        (!is_full && is_ready(&fds[1]), ready.map(|(number, _)| number).collect())
+        if is_ready(&fds[1]) {
+            called.drain();
+        }
+        let ready = numbers.into_iter().zip(&fds[3..]).filter(|(_, fd)| is_ready(fd));
+        (!is_full && is_ready(&fds[2]), ready.map(|(number, _)| number).collect())
     }
 
     /// Whether a client is answered now.
@@ -467,6 +520,21 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// A child of a client comes by a socket that the client has sent, as who the client was when it came.
+    fn fork(&mut self, peer: Peer, socket: OwnedFd, ask: Ask) {
+        let socket = packet::out_of_the_way(socket);
+        let mut guest = Guest { socket, peer, since: Instant::now(), connection: None };
+        let done = guest.answer(self.shared, &self.parted, ask);
+        if let Err(e) = &done {
+            refuse(guest.socket.as_fd(), e, "");
+        }
+        self.next += 1;
+        self.guests.insert(self.next, guest);
+        if done.is_err() {
+            self.part(self.next);
+        }
+    }
+
     fn part(&mut self, number: u64) {
         let Some(guest) = self.guests.remove(&number) else { return };
         if let Some(connection) = guest.connection {
@@ -480,12 +548,17 @@ impl<'a> Desk<'a> {
     /// Reads what a client says, and answers; false when it is gone.
     fn serve(&mut self, number: u64) -> bool {
         let Some(guest) = self.guests.get_mut(&number) else { return false };
-        let (bytes, _) = match packet::receive(guest.socket.as_fd()) {
+        let (bytes, fds) = match packet::receive(guest.socket.as_fd()) {
             Ok(Some(packet)) => packet,
             Err(Error::Posix(errno)) if is_passing(errno) => return true,
             _ => return false,
         };
         let done = match parse::<Ask>(&bytes) {
+            Some(ask @ Ask::Fork { .. }) if guest.connection.is_some() => {
+                let peer = guest.peer.clone();
+                fds.into_iter().for_each(|socket| self.fork(peer.clone(), socket, ask.clone()));
+                return true;
+            }
             Some(ask) => guest.answer(self.shared, &self.parted, ask),
             None => Err(Errno::PROTO.into()),
         };

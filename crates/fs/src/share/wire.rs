@@ -15,7 +15,7 @@ use crate::calls::{OpenId, Reply, Request};
 use crate::error::{Error, Result};
 
 /// What both sides must agree on.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// Longest message.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512 << 10;
@@ -55,7 +55,7 @@ impl Identity {
 }
 
 /// A message of a client.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ask {
     /// One more process.
     Enter { version: u32, identity: Identity },

@@ -60,7 +60,7 @@ impl Connection {
     }
 
     /// Does what is in a slot.
-    fn run(&self, number: usize, buffers: &mut Buffers) {
+    fn run(&self, shared: &Shared, number: usize, buffers: &mut Buffers) {
         let slot = Slot::new(&self.slots, number);
         if self.is_closed.load(Ordering::Acquire) || !slot.start() {
             return;
@@ -72,7 +72,7 @@ impl Connection {
         slot.read_data(input);
         let output = &mut output[..lengths.output];
         let done = catch_unwind(AssertUnwindSafe(|| match parse::<Call<'_>>(frame) {
-            Some(call) => self.answer(number, &call, input, output),
+            Some(call) => self.answer(shared, number, &call, input, output),
             None => Err(Errno::INVAL.into()),
         }));
         let (answered, read) = match done {
@@ -94,6 +94,7 @@ impl Connection {
     /// What comes of a call, and how many bytes of data.
     fn answer(
         &self,
+        shared: &Shared,
         number: usize,
         call: &Call<'_>,
         input: &[u8],
@@ -101,11 +102,11 @@ impl Connection {
     ) -> Result<(Answered, usize)> {
         let done = Answered::Reply(Reply::Done);
         match call {
-            Call::Do(request) => self.ask(request, input, output),
+            Call::Do(request) => self.ask(shared, request, input, output),
             Call::DoStaged(request) => {
                 let mut data = std::mem::take(&mut *lock(&self.staged[number]));
                 data.extend_from_slice(input);
-                self.ask(request, &data, output)
+                self.ask(shared, request, &data, output)
             }
             Call::Stage => {
                 let mut staged = lock(&self.staged[number]);
@@ -137,7 +138,7 @@ impl Connection {
             }
             Call::Fetch { open, offset } => {
                 let request = Request::Read { open: *open, offset: *offset };
-                self.ask(&request, &[], output).map(|(answered, _)| (answered, 0))
+                self.ask(shared, &request, &[], output).map(|(answered, _)| (answered, 0))
             }
             Call::KeepOnly => {
                 let words = input.as_chunks::<8>().0;
@@ -151,13 +152,34 @@ impl Connection {
         }
     }
 
-    fn ask(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<(Answered, usize)> {
-        let reply = self.process.call(request, input, output)?;
+    fn ask(
+        &self,
+        shared: &Shared,
+        request: &Request<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(Answered, usize)> {
+        let mut done = self.process.call(request, input, output);
+        if is_in_the_way(request, &done) {
+            // Of somebody, perhaps, whom his parent has waited for.
+            shared.part_with_the_ended();
+            done = self.process.call(request, input, output);
+        }
+        let reply = done?;
         let read = match (request, &reply) {
             (Request::Read { .. }, Reply::Number(read)) => (*read as usize).min(output.len()),
             _ => 0,
         };
         Ok((Answered::Reply(reply), read))
+    }
+}
+
+/// Whether somebody's lock is in the way of a call that does not come back on its own.
+fn is_in_the_way(request: &Request<'_>, done: &Result<Reply>) -> bool {
+    match request {
+        Request::Lock { .. } | Request::Flock { .. } => matches!(done, Err(Error::Posix(Errno::AGAIN))),
+        Request::FindLock { .. } => matches!(done, Ok(Reply::Lock(Some(_)))),
+        _ => false,
     }
 }
 
@@ -196,7 +218,7 @@ pub(super) fn work(shared: &Shared, number: usize) {
             from = (index + 1) % super::slot::CONNECTIONS_MAX;
             turn = slot + 1;
             if let Some(connection) = shared.connection(index) {
-                connection.run(slot, &mut buffers);
+                connection.run(shared, slot, &mut buffers);
             }
             look();
             since = Instant::now();
