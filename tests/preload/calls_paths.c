@@ -57,6 +57,38 @@ CASE(path_real)
     PTR(realpath(NULL, buffer));
 }
 
+/* It is a directory, whatever its path is by now: for children and other programs as well. */
+CASE(path_working_directory_moves)
+{
+    int top = FD(open(".", O_RDONLY));
+    mkdir("a", 0755);
+    NUM(chdir("a"));
+    NUM(rename("../a", "../b"));
+    NUM(mkdir("../a", 0755));
+    if (in_child()) {
+        FD(open("child", O_CREAT | O_WRONLY, 0600));
+        leave_child(0);
+    }
+    join();
+    NUM(system("echo >program"));
+    FD(open("parent", O_CREAT | O_WRONLY, 0600));
+    NUM(fchdir(top));
+    show_names("a");
+    show_names("b");
+    mkdir("c", 0755);
+    NUM(chdir("c"));
+    NUM(rmdir("../c"));
+    if (in_child()) {
+        FD(open("child", O_CREAT | O_WRONLY, 0600));
+        leave_child(0);
+    }
+    join();
+    YES(system("exec 2>/dev/null; touch program") != 0);
+    FD(open("parent", O_CREAT | O_WRONLY, 0600));
+    NUM(fchdir(top));
+    show_names(".");
+}
+
 CASE(path_working_directory)
 {
     char buffer[PATH_MAX], small[4];

@@ -168,6 +168,26 @@ CASE(stdio_reopen)
     NUM(fputs("zz", stream) >= 0);
     NUM(fclose(stream));
     show("one");
+    /* Its own file, in other modes. */
+    struct stat found = {0};
+    stream = PTR(fopen("two", "r+"));
+    NUM(fread(text, 1, 2, stream));
+    number = fileno(stream);
+    stream = PTR(freopen(NULL, "a", stream));
+    NUM(ftell(stream));
+    NUM(fputs("33", stream) >= 0);
+    YES(fileno(stream) == number);
+    stream = PTR(freopen(NULL, "r", stream));
+    memset(text, 0, sizeof text);
+    NUM(fread(text, 1, 10, stream));
+    STR(text);
+    NUM(fputs("33", stream) >= 0);
+    stream = PTR(freopen(NULL, "w+", stream));
+    NUM(fstat(fileno(stream), &found));
+    NUM(found.st_size);
+    NUM(fputs("new", stream) >= 0);
+    NUM(fclose(stream));
+    show("two");
     stream = PTR(fopen("one", "r"));
     PTR(freopen("none", "r", stream));
     if (in_child()) {

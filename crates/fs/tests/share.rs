@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use unvme::{Nsid, OpenOptions, open};
-use unvme_fs::calls::{At, NewTime, OpenId, Processes, Range, Reply, Request};
+use unvme_fs::calls::{At, FileId, NewTime, OpenId, Processes, Range, Reply, Request};
 use unvme_fs::share::{Client, Identity, Server, ServerOptions, Watched};
 use unvme_fs::{CacheOptions, Credentials, Errno, FileSystem, MakeOptions, MountOptions, make};
 
@@ -85,7 +85,7 @@ fn of(base: OpenId) -> At<'static> {
 fn open_at(client: &Client, path: &str, flags: OFlags) -> Result<(OpenId, u64), Errno> {
     let request = Request::Open { at: at(path.as_bytes()), flags: flags.bits(), mode: 0o644 };
     match client.call(&request, &[], &mut []).map_err(|e| e.errno())? {
-        Reply::Opened(open, ino, ..) => Ok((open, ino)),
+        Reply::Opened(open, file, ..) => Ok((open, file.ino)),
         other => panic!("{other:?}"),
     }
 }
@@ -186,6 +186,36 @@ fn a_lock_keeps_another_process_out_until_its_owner_goes() {
     drop(one);
     house.wait_for_opens(1);
     assert_eq!(ask(&two, &Request::Lock { open: theirs, range }), Ok(Reply::Done));
+}
+
+#[test]
+fn who_has_ended_has_no_lock_whenever_somebody_asks() {
+    let house = House::new();
+    let mine = house.client();
+    let (file, _) = open_at(&mine, "file", NEW).expect("made");
+    let range = Range { is_of_open: true, is_exclusive: true, start: 0, end: 9 };
+    for _ in 0..50 {
+        let other = house.client();
+        let (theirs, _) = open_at(&other, "file", NEW).expect("there");
+        assert_eq!(ask(&other, &Request::Lock { open: theirs, range }), Ok(Reply::Done));
+        assert_eq!(ask(&mine, &Request::Lock { open: file, range }), Err(Errno::AGAIN));
+        drop(other);
+        assert_eq!(ask(&mine, &Request::Lock { open: file, range }), Ok(Reply::Done));
+        assert_eq!(ask(&mine, &Request::Unlock { open: file, range }), Ok(Reply::Done));
+    }
+}
+
+#[test]
+fn a_number_that_another_file_has_by_now_is_stale() {
+    let house = House::new();
+    let client = house.client();
+    let opened =
+        client.call(&Request::Open { at: at(b"file"), flags: NEW.bits(), mode: 0o644 }, &[], &mut []);
+    let Ok(Reply::Opened(_, FileId { ino, generation }, ..)) = opened else { panic!("{opened:?}") };
+    let adopt = |generation| ask(&client, &Request::Adopt { ino, generation, flags: 0 });
+    assert!(adopt(Some(generation)).is_ok());
+    assert!(adopt(None).is_ok());
+    assert_eq!(adopt(Some(generation ^ 1)), Err(Errno::STALE));
 }
 
 #[test]

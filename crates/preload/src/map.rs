@@ -269,7 +269,9 @@ fn sync(start: usize, bytes: usize) -> Result<()> {
     for (mount, ino) in found.iter().filter_map(|mapping| mapping.shared) {
         mount.sync_map(ino)?;
         let flags = libc::O_RDONLY as u32;
-        if let Reply::Opened(open, ..) = mount.ask(&Request::Adopt { ino, flags })? {
+        // As long as it is mapped, the number is this file's.
+        let adopt = Request::Adopt { ino, generation: None, flags };
+        if let Reply::Opened(open, ..) = mount.ask(&adopt)? {
             let done = mount.ask(&Request::Sync { open, data_only: true });
             let _ = mount.ask(&Request::Release { open });
             done?;

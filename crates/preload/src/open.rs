@@ -80,9 +80,9 @@ fn open_place(mut place: Place, dir: c_int, mut flags: c_int, mode: mode_t) -> R
         let reserved = if changes { Some(table::reserve(flags)?) } else { None };
         match mount.call(&Request::Open { at, flags: flags as u32, mode }, &[], &mut [])? {
             Reply::Outside(_, path) => place = place::follow(mount, &path, flags & O_NOFOLLOW == 0)?,
-            Reply::Opened(open, ino, mode, _) => {
+            Reply::Opened(open, file, mode, _) => {
                 let path = place::below_folder(mount, base, dir, path);
-                return descriptor(mount, reserved, &Opened { open, ino, mode }, flags, path)
+                return descriptor(mount, reserved, &Opened { open, file, mode }, flags, path)
                     .map(Opening::Done);
             }
             _ => return Err(Errno::IO),
@@ -194,12 +194,11 @@ unsafe fn open_again(dir: c_int, path: *const c_char, mark: c_int, flags: c_int,
     let again = || {
         let mount = crate::mount::by_number(slot.mount.load(Ordering::Acquire)).ok_or(Errno::NXIO)?;
         let _inside = gate::enter();
-        let ino = slot.ino.load(Ordering::Relaxed);
-        let adopt = Request::Adopt { ino, flags: (flags & !(O_CREAT | O_EXCL)) as u32 };
-        let Reply::Opened(open, ino, mode, _) = mount.call(&adopt, &[], &mut [])? else {
+        let adopt = slot.adopt((flags & !(O_CREAT | O_EXCL)) as u32);
+        let Reply::Opened(open, file, mode, _) = mount.call(&adopt, &[], &mut [])? else {
             return Err(Errno::IO);
         };
-        descriptor(mount, None, &Opened { open, ino, mode }, flags, Vec::new())
+        descriptor(mount, None, &Opened { open, file, mode }, flags, Vec::new())
     };
     number(again())
 }

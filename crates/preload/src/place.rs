@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::AT_FDCWD;
 use rustix::io::Errno;
 use unvme::lock::{lock, write};
-use unvme_fs::calls::{At, OpenId, Reply, Request};
+use unvme_fs::calls::{At, FileId, OpenId, Reply, Request};
 
 use crate::errno::{Result, text};
 use crate::mount::{self, Mount};
@@ -24,9 +24,11 @@ struct Working {
     path: Vec<u8>,
     /// When it is in a folder: which one, and the directory, which is open for this.
     ours: Option<(&'static Mount, OpenId)>,
+    /// Which directory that was or is, whatever its path is by now.
+    file: Option<FileId>,
 }
 
-static WORKING: RwLock<Working> = RwLock::new(Working { path: Vec::new(), ours: None });
+static WORKING: RwLock<Working> = RwLock::new(Working { path: Vec::new(), ours: None, file: None });
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 
 /// Nobody else changes this as long as somebody has it: see `process`.
@@ -62,7 +64,7 @@ pub(crate) fn start(handed: Option<Vec<u8>>) {
 /// Notes where the working directory is. Ours is opened when it is needed.
 fn note(path: Vec<u8>) {
     let is_ours = within(&path).is_some();
-    *crate::gate::leaf_write(&WORKING) = Working { path, ours: None };
+    *crate::gate::leaf_write(&WORKING) = Working { path, ours: None, file: None };
     IS_OURS.store(is_ours, Ordering::Release);
 }
 
@@ -225,19 +227,26 @@ fn working() -> Option<Result<(&'static Mount, OpenId)>> {
         return Some(Ok(ours));
     }
     let (mount, rest) = within(&here.path)?;
-    let opened = open_directory(mount, OpenId::ROOT, rest);
-    Some(opened.map(|open| {
-        crate::gate::leaf_write(&WORKING).ours = Some((mount, open));
+    Some(open_again(mount, rest, here.file).map(|(open, file)| {
+        let mut here = crate::gate::leaf_write(&WORKING);
+        (here.ours, here.file) = (Some((mount, open)), Some(file));
         (mount, open)
     }))
 }
 
-fn open_directory(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result<OpenId> {
-    let at = At { base, path: if path.is_empty() { b"." } else { path }, follows: true };
+/// Opens the working directory for another server, or after `exec`, where only its path is known.
+fn open_again(mount: &'static Mount, path: &[u8], file: Option<FileId>) -> Result<(OpenId, FileId)> {
     let flags = (libc::O_DIRECTORY | libc::O_PATH) as u32;
-    match mount.call(&Request::Open { at, flags, mode: 0 }, &[], &mut [])? {
-        Reply::Opened(open, ..) => Ok(open),
-        _ => Err(Errno::NOENT),
+    let at = At { base: OpenId::ROOT, path: if path.is_empty() { b"." } else { path }, follows: true };
+    let request = match file {
+        Some(FileId { ino, generation }) => Request::Adopt { ino, generation: Some(generation), flags },
+        None => Request::Open { at, flags, mode: 0 },
+    };
+    match mount.call(&request, &[], &mut []) {
+        Ok(Reply::Opened(open, file, ..)) => Ok((open, file)),
+        // It was removed.
+        Ok(_) | Err(Errno::STALE) => Err(Errno::NOENT),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -697,7 +706,7 @@ pub(crate) fn note_kernel_change() {
     note(kernel_working_directory());
 }
 
-/// The directory that was open for it is not any more: it is opened again by its path.
+/// The directory that was open for it is not any more: it is opened again when it is needed.
 pub(crate) fn forget_working() {
     crate::gate::leaf_write(&WORKING).ours = None;
 }
@@ -718,8 +727,8 @@ pub(crate) fn change(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result
     let inside = crate::gate::enter();
     let at = At { base, path: if path.is_empty() { b"." } else { path }, follows: true };
     let flags = (libc::O_DIRECTORY | libc::O_PATH) as u32;
-    let open = match mount.call(&Request::Open { at, flags, mode: 0 }, &[], &mut [])? {
-        Reply::Opened(open, ..) => open,
+    let (open, file) = match mount.call(&Request::Open { at, flags, mode: 0 }, &[], &mut [])? {
+        Reply::Opened(open, file, ..) => (open, file),
         Reply::Outside(_, path) => return follow(mount, &path, true).map(Some),
         _ => return Err(Errno::NOENT),
     };
@@ -738,7 +747,7 @@ pub(crate) fn change(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result
     leave();
     let mut whole = mount.folder.clone();
     whole.extend_from_slice(&path);
-    *crate::gate::leaf_write(&WORKING) = Working { path: whole, ours: Some((mount, open)) };
+    *crate::gate::leaf_write(&WORKING) = Working { path: whole, ours: Some((mount, open)), file: Some(file) };
     IS_OURS.store(true, Ordering::Release);
     Ok(None)
 }
@@ -752,7 +761,8 @@ pub(crate) fn our_mount() -> Option<&'static Mount> {
     here.ours.map(|(mount, _)| mount).or_else(|| within(&here.path).map(|(mount, _)| mount))
 }
 
-/// The path of the working directory for the next program, when it is ours.
+/// The path of the working directory for the next program, when it is ours. Of one that was removed it is the
+/// one that it had: there is nothing any more.
 pub(crate) fn handed() -> Option<Vec<u8>> {
-    our_working_directory().and_then(Result::ok)
+    our_working_directory().map(|path| path.unwrap_or_else(|_| crate::gate::leaf_read(&WORKING).path.clone()))
 }

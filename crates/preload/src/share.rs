@@ -395,7 +395,7 @@ pub(crate) fn open_again(mount: &'static Mount, are_locks_kept: bool) {
             return;
         }
         // What is not there any more is EBADF from here on.
-        let open = match mount.ask(&Request::Adopt { ino, flags }) {
+        let open = match mount.ask(&file.slot.adopt(flags)) {
             Ok(Reply::Opened(open, ..)) => open.0,
             _ => u64::MAX,
         };

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use unvme_fs::calls::Request;
 
 use crate::errno::Result;
 use crate::family::Collected;
@@ -48,7 +49,8 @@ pub(crate) struct Slot {
     /// 1 when it has a lock of its own, of `flock` or of `F_OFD_SETLK`, which any of its processes may have
     /// taken.
     pub is_locked: AtomicU32,
-    unused: u32,
+    /// Which of those files that had the number.
+    pub generation: AtomicU32,
     rest: [u64; 1],
 }
 
@@ -219,6 +221,14 @@ fn take_free(arena: &'static Arena) -> Option<(u32, &'static Slot)> {
         }
     }
     None
+}
+
+impl Slot {
+    /// Opens its file again, for another server or another process.
+    pub(crate) fn adopt(&self, flags: u32) -> Request<'static> {
+        let generation = Some(self.generation.load(Ordering::Relaxed));
+        Request::Adopt { ino: self.ino.load(Ordering::Relaxed), generation, flags }
+    }
 }
 
 /// This process has it no more.

@@ -100,7 +100,7 @@ fn name_of(path: &[u8]) -> Option<Vec<u8>> {
     let is_device = |mount: &&mount::Mount| mount.device.load(std::sync::atomic::Ordering::Relaxed) == device;
     let mount = mount::all().iter().find(is_device)?;
     let _inside = gate::enter();
-    let adopt = Request::Adopt { ino: ino.parse().ok()?, flags: libc::O_PATH as u32 };
+    let adopt = Request::Adopt { ino: ino.parse().ok()?, generation: None, flags: libc::O_PATH as u32 };
     let Ok(Reply::Opened(open, ..)) = mount.call(&adopt, &[], &mut []) else { return None };
     let found = mount.call(&Request::Path { open }, &[], &mut []);
     let _ = mount.call(&Request::Release { open }, &[], &mut []);

@@ -238,9 +238,13 @@ unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) 
     }
     let before = real_fileno(old);
     if path.is_null() {
-        // Another mode of the same file: what was opened stays.
-        libc::fflush(old);
-        return old;
+        return match cookie_of(old) {
+            Some(cookie) => reopen_itself(mode, old, cookie),
+            None => {
+                libc::fflush(old);
+                old
+            }
+        };
     }
     libc::fflush(old);
     if (0..=2).contains(&before) {
@@ -261,6 +265,31 @@ unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) 
             std::ptr::null_mut()
         }
     }
+}
+
+/// A stream of ours goes on with its own file, opened once more.
+unsafe fn reopen_itself(mode: *const c_char, file: *mut FILE, cookie: *mut Cookie) -> *mut FILE {
+    let Some((flags, _)) = text(mode).ok().and_then(parse) else {
+        set(Errno::INVAL);
+        return std::ptr::null_mut();
+    };
+    libc::fseek(file, 0, libc::SEEK_CUR);
+    let fd = (*cookie).fd.load(Ordering::Acquire);
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let new = open::open(path.as_ptr(), flags, 0);
+    if new < 0 {
+        let failed = crate::errno::get();
+        open::close((*cookie).fd.swap(-1, Ordering::AcqRel));
+        crate::errno::put(failed);
+        return std::ptr::null_mut();
+    }
+    open::dup3(new, fd, flags & O_CLOEXEC);
+    open::close(new);
+    if flags & O_APPEND != 0 && flags & O_ACCMODE == O_WRONLY {
+        crate::data::lseek(fd, 0, libc::SEEK_END);
+    }
+    begin_again(file, flags);
+    file
 }
 
 /// A stream of ours goes on with another file, whosever that is.

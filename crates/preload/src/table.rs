@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
 use rustix::io::Errno;
 use unvme_fs::Vnode;
-use unvme_fs::calls::{At, OpenId, Reply, Request};
+use unvme_fs::calls::{At, FileId, OpenId, Reply, Request};
 use unvme_fs::share::Watched;
 
 use crate::errno::Result;
@@ -235,7 +235,7 @@ fn put(fd: c_int, file: *mut OpenFile) {
 /// What was opened.
 pub(crate) struct Opened {
     pub open: OpenId,
-    pub ino: u64,
+    pub file: FileId,
     pub mode: u32,
 }
 
@@ -286,7 +286,8 @@ pub(crate) fn add(
     let (Some(slot), Some(fd)) = (reserved.slot.take(), reserved.fd.take()) else { return Err(Errno::MFILE) };
     slot.flags.store((flags & !O_CLOEXEC) as u32, Ordering::Relaxed);
     slot.open.store(opened.open.0, Ordering::Relaxed);
-    slot.ino.store(opened.ino, Ordering::Relaxed);
+    slot.ino.store(opened.file.ino, Ordering::Relaxed);
+    slot.generation.store(opened.file.generation, Ordering::Relaxed);
     slot.mode.store(opened.mode, Ordering::Relaxed);
     slot.mount.store(mount.number, Ordering::Release);
     let (fd, vnode) = (fd.into_raw_fd(), mount.file(opened.open));
@@ -432,8 +433,7 @@ pub(crate) fn receive(fd: c_int) {
     let _inside = gate::enter();
     slot.holders.fetch_add(1, Ordering::AcqRel);
     // The sender may have closed it by now: it is opened again, by its number.
-    let (ino, flags) = (slot.ino.load(Ordering::Relaxed), slot.flags.load(Ordering::Relaxed));
-    let open = match mount.ask(&Request::Adopt { ino, flags }) {
+    let open = match mount.ask(&slot.adopt(slot.flags.load(Ordering::Relaxed))) {
         Ok(Reply::Opened(open, ..)) => open,
         _ => OpenId(slot.open.load(Ordering::Relaxed)),
     };

@@ -82,7 +82,8 @@ pub enum Request<'a> {
         mode: u32,
     },
     /// Opens what an earlier holder of the file system had open, by its inode number: [`Reply::Opened`].
-    Adopt { ino: u64, flags: u32 },
+    /// ESTALE when the number is another file's by now, for who knows the generation.
+    Adopt { ino: u64, generation: Option<u32>, flags: u32 },
     /// `close` of the last descriptor that this process has: locks are given back.
     Close { open: OpenId },
     /// The end of an open file that no program has had: locks of the process on the file stay.
@@ -162,6 +163,15 @@ pub enum Request<'a> {
 /// An entry of a directory: the cookie of the next one, inode number, type as in `d_type`, name.
 pub type Listed = (u64, u64, u8, Vec<u8>);
 
+/// Which file, also for another server: numbers of inodes are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileId {
+    /// The inode's number.
+    pub ino: u64,
+    /// Which of those that had it.
+    pub generation: u32,
+}
+
 /// What comes of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -170,8 +180,8 @@ pub enum Reply {
     /// A path leads out of the file system; the second one of two when the flag is set. [`Walk::Outside`]
     /// says how.
     Outside(bool, Vec<u8>),
-    /// A file is open: by this name, with this inode number, of this type and mode; and it is new.
-    Opened(OpenId, u64, u32, bool),
+    /// A file is open: by this name, which one, of this type and mode; and it is new.
+    Opened(OpenId, FileId, u32, bool),
     /// What `stat` tells.
     Attributes(Attributes),
     /// A link's target, the value of an attribute, their names, or a path.

@@ -14,7 +14,7 @@ use super::maps::{Held, Maps};
 use super::paths::Path;
 use super::waiting::Waits;
 use super::watched::{Watches, Watching};
-use super::{At, Listed, NewTime, OpenId, Range, Reply, Request};
+use super::{At, FileId, Listed, NewTime, OpenId, Range, Reply, Request};
 use crate::access::Credentials;
 use crate::data::{Allocation, Seek};
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ use crate::locks::{Lock, LockKind};
 use crate::names::{NewFile, Rename};
 use crate::paths::Walk;
 use crate::system::FileSystem;
-use crate::vnode::{NewAttributes, Vnode};
+use crate::vnode::{Attributes, NewAttributes, Vnode};
 use crate::xattrs::SetXattr;
 
 /// Files that all processes together may have open.
@@ -327,8 +327,12 @@ impl Process {
                     Ok(opened?.into())
                 })
             }
-            Request::Adopt { ino, flags } => {
-                self.add(self.all.fs.node(*ino)?, OFlags::from_bits_retain(*flags), false)
+            Request::Adopt { ino, generation, flags } => {
+                let node = self.all.fs.node(*ino)?;
+                if generation.is_some_and(|known| known != node.attributes().generation) {
+                    return Err(Errno::STALE.into());
+                }
+                self.add(node, OFlags::from_bits_retain(*flags), false)
             }
             Request::Attributes { at } => self.with(at, |node, _| Ok(Reply::Attributes(node.attributes()))),
             Request::Access { at, wanted } => self.with(at, |node, who| {
@@ -571,7 +575,7 @@ impl Process {
 
     /// Notes that a file is open.
     fn add(&self, node: Vnode, flags: OFlags, is_new: bool) -> Result<Reply> {
-        let (ino, mode) = (node.ino(), node.attributes().mode);
+        let Attributes { ino, generation, mode, .. } = node.attributes();
         let open = OpenId(self.all.next.fetch_add(1, Ordering::Relaxed));
         let mut opens = write(&self.all.opens);
         if opens.len() >= OPENS_MAX {
@@ -580,7 +584,7 @@ impl Process {
         opens.insert(open, Open { node, flags, holders: 1 });
         drop(opens);
         lock(&self.held).insert(open);
-        Ok(Reply::Opened(open, ino, mode, is_new))
+        Ok(Reply::Opened(open, FileId { ino, generation }, mode, is_new))
     }
 
     fn close(&self, open: OpenId) -> Result<Reply> {

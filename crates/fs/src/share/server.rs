@@ -643,6 +643,38 @@ mod tests {
     use crate::{FileSystem, MakeOptions, MountOptions, make};
 
     #[test]
+    fn a_child_that_comes_by_what_is_no_socket_is_sent_away() {
+        let device = open("mem:block:64M", &OpenOptions::default()).expect("a device");
+        let block = device.block(Nsid(1)).expect("a namespace");
+        make(&block, device.name(), &MakeOptions::default(), |_, _| ()).expect("a file system");
+        let fs = FileSystem::mount(&block, device.name(), &MountOptions::default()).expect("mounted");
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("socket");
+        let server = Server::start(Processes::new(fs), &socket, &ServerOptions::default()).expect("a server");
+        let ours = packet::connect(&socket, Duration::from_secs(5)).expect("connected");
+        let say = |ask: &Ask, fds: &[BorrowedFd<'_>]| {
+            packet::send(ours.as_fd(), &to_bytes(ask).expect("bytes"), fds).expect("sent");
+        };
+        say(&Ask::Enter { version: VERSION, identity: Identity::own() }, &[]);
+        let hear = || packet::receive_within(ours.as_fd(), Duration::from_secs(5)).expect("answered").0;
+        let Some(Answer::Welcome { ticket, .. }) = parse(&hear()) else { panic!("not welcome") };
+        let nothing = std::fs::File::open("/dev/null").expect("there");
+        // One that nobody reads from, and that has no room, does not stop the server either.
+        let (full, _nobody) = packet::pair().expect("sockets");
+        while packet::send(full.as_fd(), &[0; 1024], &[]).is_ok() {}
+        rustix::io::ioctl_fionbio(&full, false).expect("it waits");
+        for fd in [nothing.as_fd(), full.as_fd()] {
+            say(&Ask::Fork { version: VERSION, ticket }, &[fd]);
+            say(&Ask::Fork { version: VERSION, ticket: ticket ^ 1 }, &[fd]);
+        }
+        say(&Ask::Fork { version: VERSION, ticket }, &[]);
+        say(&Ask::Memory { ino: 1 }, &[]);
+        assert!(matches!(parse(&hear()), Some(Answer::Memory { ino: 1, .. })));
+        assert_eq!(server.clients(), 1);
+        drop(Client::connect(&socket, Identity::own()).expect("another one"));
+    }
+
+    #[test]
     fn who_comes_does_not_wait_for_the_files_of_those_who_go() {
         let device = open("mem:block:64M", &OpenOptions::default()).expect("a device");
         let block = device.block(Nsid(1)).expect("a namespace");

@@ -15,7 +15,7 @@ use crate::calls::{OpenId, Reply, Request};
 use crate::error::{Error, Result};
 
 /// What both sides must agree on.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// Longest message.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512 << 10;
