@@ -24,7 +24,7 @@ use crate::vnode::{Attributes, attributes};
 /// The longest target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;
 
-/// Names that a file can have.
+/// Names that a file can have. Of directories in a directory there may be as many as there are inodes.
 pub const LINKS_MAX: u32 = 65000;
 
 /// What a new file is.
@@ -352,9 +352,6 @@ impl System {
         access::check(&state.inode, who, WRITE | EXECUTE)?;
         if state.inode.links == 0 {
             return Err(Errno::NOENT.into());
-        }
-        if is_directory && state.inode.links >= LINKS_MAX {
-            return Err(Errno::MLINK.into());
         }
         let ino = self.take_inode(directory.ino, is_directory)?;
         let mut inode = self.new_inode(directory.ino, &state.inode, new, who);
@@ -712,8 +709,6 @@ impl System {
                 (true, true) if inode.names > 0 => return Err(Errno::NOTEMPTY.into()),
                 _ => {}
             }
-        } else if moved.is_directory() && is_elsewhere && to_directory.links >= LINKS_MAX {
-            return Err(Errno::MLINK.into());
         }
         let target = Target { ino: source.ino, file_type: moved.file_type() };
         self.transact_on_all(locked, Need::Delete, 4 * GROWTH, |tx, locked| {
@@ -757,15 +752,11 @@ impl System {
     ) -> Result<()> {
         let is_elsewhere = from.directory.ino != to.directory.ino;
         let ends = [(from, source_key, source, other), (to, other_key, other, source)];
-        for (place, _, leaves, comes) in &ends {
+        for (place, _, leaves, _) in &ends {
             let directory = locked.state(place.directory.ino).inode.clone();
-            let comes_directory = locked.state(comes.ino).inode.is_directory();
             let inode = &locked.state(leaves.ino).inode;
             access::check_removal(&directory, inode, who)?;
             Self::check_move(inode, is_elsewhere, who)?;
-            if comes_directory && !inode.is_directory() && directory.links >= LINKS_MAX {
-                return Err(Errno::MLINK.into());
-            }
         }
         self.transact_on_all(locked, Need::Delete, 2 * GROWTH, |tx, locked| {
             for (place, key, leaves, comes) in &ends {

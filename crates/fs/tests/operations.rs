@@ -226,3 +226,25 @@ fn what_is_deleted_counts_as_free_at_once() {
     }
     assert_sound(&fs);
 }
+
+#[test]
+fn a_directory_has_more_directories_than_a_file_has_names() {
+    let (_device, block) = device("4G");
+    let (fs, who) = (mount(&block), Credentials::root());
+    let (root, new) = (fs.root().expect("there"), NewFile::directory(0o755));
+    let many = unvme_fs::LINKS_MAX + 10;
+    for number in 0..many {
+        root.create(format!("d{number}").as_bytes(), &new, &who).expect("made");
+    }
+    assert_eq!(root.attributes().links, many + 2);
+    let above = root.create(b"above", &new, &who).expect("made");
+    let within = above.create(b"within", &new, &who).expect("made");
+    above.rename(b"within", (&root, b"moved"), Rename::Replace, &who).expect("moved");
+    assert_eq!(root.attributes().links, many + 4);
+    assert_sound(&fs);
+    fs.unmount().expect("unmounted");
+    drop((root, above, within, fs));
+    let fs = mount(&block);
+    assert_eq!(fs.root().expect("there").attributes().links, many + 4);
+    assert_sound(&fs);
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use unvme::{Nsid, OpenOptions, open};
-use unvme_fs::calls::{At, FileId, NewTime, OpenId, Processes, Range, Reply, Request};
+use unvme_fs::calls::{At, FileHandle, NewTime, OpenId, Processes, Range, Reply, Request};
 use unvme_fs::share::{Client, Identity, Server, ServerOptions, Watched};
 use unvme_fs::{CacheOptions, Credentials, Errno, FileSystem, MakeOptions, MountOptions, make};
 
@@ -211,7 +211,7 @@ fn a_number_that_another_file_has_by_now_is_stale() {
     let client = house.client();
     let opened =
         client.call(&Request::Open { at: at(b"file"), flags: NEW.bits(), mode: 0o644 }, &[], &mut []);
-    let Ok(Reply::Opened(_, FileId { ino, generation }, ..)) = opened else { panic!("{opened:?}") };
+    let Ok(Reply::Opened(_, FileHandle { ino, generation }, ..)) = opened else { panic!("{opened:?}") };
     let adopt = |generation| ask(&client, &Request::Adopt { ino, generation, flags: 0 });
     assert!(adopt(Some(generation)).is_ok());
     assert!(adopt(None).is_ok());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::AT_FDCWD;
 use rustix::io::Errno;
 use unvme::lock::{lock, write};
-use unvme_fs::calls::{At, FileId, OpenId, Reply, Request};
+use unvme_fs::calls::{At, FileHandle, OpenId, Reply, Request};
 
 use crate::errno::{Result, text};
 use crate::mount::{self, Mount};
@@ -25,7 +25,7 @@ struct Working {
     /// When it is in a folder: which one, and the directory, which is open for this.
     ours: Option<(&'static Mount, OpenId)>,
     /// Which directory that was or is, whatever its path is by now.
-    file: Option<FileId>,
+    file: Option<FileHandle>,
 }
 
 static WORKING: RwLock<Working> = RwLock::new(Working { path: Vec::new(), ours: None, file: None });
@@ -235,11 +235,11 @@ fn working() -> Option<Result<(&'static Mount, OpenId)>> {
 }
 
 /// Opens the working directory for another server, or after `exec`, where only its path is known.
-fn open_again(mount: &'static Mount, path: &[u8], file: Option<FileId>) -> Result<(OpenId, FileId)> {
+fn open_again(mount: &'static Mount, path: &[u8], file: Option<FileHandle>) -> Result<(OpenId, FileHandle)> {
     let flags = (libc::O_DIRECTORY | libc::O_PATH) as u32;
     let at = At { base: OpenId::ROOT, path: if path.is_empty() { b"." } else { path }, follows: true };
     let request = match file {
-        Some(FileId { ino, generation }) => Request::Adopt { ino, generation: Some(generation), flags },
+        Some(FileHandle { ino, generation }) => Request::Adopt { ino, generation: Some(generation), flags },
         None => Request::Open { at, flags, mode: 0 },
     };
     match mount.call(&request, &[], &mut []) {

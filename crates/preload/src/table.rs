@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
 use rustix::io::Errno;
 use unvme_fs::Vnode;
-use unvme_fs::calls::{At, FileId, OpenId, Reply, Request};
+use unvme_fs::calls::{At, FileHandle, OpenId, Reply, Request};
 use unvme_fs::share::Watched;
 
 use crate::errno::Result;
@@ -235,7 +235,7 @@ fn put(fd: c_int, file: *mut OpenFile) {
 /// What was opened.
 pub(crate) struct Opened {
     pub open: OpenId,
-    pub file: FileId,
+    pub file: FileHandle,
     pub mode: u32,
 }
 

@@ -165,7 +165,7 @@ pub type Listed = (u64, u64, u8, Vec<u8>);
 
 /// Which file, also for another server: numbers of inodes are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileId {
+pub struct FileHandle {
     /// The inode's number.
     pub ino: u64,
     /// Which of those that had it.
@@ -181,7 +181,7 @@ pub enum Reply {
     /// says how.
     Outside(bool, Vec<u8>),
     /// A file is open: by this name, which one, of this type and mode; and it is new.
-    Opened(OpenId, FileId, u32, bool),
+    Opened(OpenId, FileHandle, u32, bool),
     /// What `stat` tells.
     Attributes(Attributes),
     /// A link's target, the value of an attribute, their names, or a path.

@@ -14,7 +14,7 @@ use super::maps::{Held, Maps};
 use super::paths::Path;
 use super::waiting::Waits;
 use super::watched::{Watches, Watching};
-use super::{At, FileId, Listed, NewTime, OpenId, Range, Reply, Request};
+use super::{At, FileHandle, Listed, NewTime, OpenId, Range, Reply, Request};
 use crate::access::Credentials;
 use crate::data::{Allocation, Seek};
 use crate::error::{Error, Result};
@@ -584,7 +584,7 @@ impl Process {
         opens.insert(open, Open { node, flags, holders: 1 });
         drop(opens);
         lock(&self.held).insert(open);
-        Ok(Reply::Opened(open, FileId { ino, generation }, mode, is_new))
+        Ok(Reply::Opened(open, FileHandle { ino, generation }, mode, is_new))
     }
 
     fn close(&self, open: OpenId) -> Result<Reply> {
