@@ -239,7 +239,7 @@ fn open_again(mount: &'static Mount, path: &[u8], file: Option<FileHandle>) -> R
     let flags = (libc::O_DIRECTORY | libc::O_PATH) as u32;
     let at = At { base: OpenId::ROOT, path: if path.is_empty() { b"." } else { path }, follows: true };
     let request = match file {
-        Some(FileHandle { ino, generation }) => Request::Adopt { ino, generation: Some(generation), flags },
+        Some(file) => file.adopt(flags),
         None => Request::Open { at, flags, mode: 0 },
     };
     match mount.call(&request, &[], &mut []) {

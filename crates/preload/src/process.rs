@@ -683,6 +683,13 @@ fn before_user(uid: libc::uid_t) {
     {
         return;
     }
+    let is_any_alone = {
+        let _inside = gate::enter();
+        mount::all().iter().any(|mount| matches!(mount.backend(), Some(Backend::Alone(_))))
+    };
+    if !is_any_alone {
+        return;
+    }
     let closed = gate::close();
     let mut ending = Vec::new();
     for mount in mount::all() {

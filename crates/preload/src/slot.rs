@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use unvme_fs::calls::Request;
+use unvme_fs::calls::{FileHandle, Request};
 
 use crate::errno::Result;
 use crate::family::Collected;
@@ -226,8 +226,8 @@ fn take_free(arena: &'static Arena) -> Option<(u32, &'static Slot)> {
 impl Slot {
     /// Opens its file again, for another server or another process.
     pub(crate) fn adopt(&self, flags: u32) -> Request<'static> {
-        let generation = Some(self.generation.load(Ordering::Relaxed));
-        Request::Adopt { ino: self.ino.load(Ordering::Relaxed), generation, flags }
+        let (ino, generation) = (self.ino.load(Ordering::Relaxed), self.generation.load(Ordering::Relaxed));
+        FileHandle { ino, generation }.adopt(flags)
     }
 }
 

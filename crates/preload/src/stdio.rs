@@ -239,7 +239,7 @@ unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) 
     let before = real_fileno(old);
     if path.is_null() {
         return match cookie_of(old) {
-            Some(cookie) => reopen_itself(mode, old, cookie),
+            Some(cookie) => reopen(path, mode, old, cookie),
             None => {
                 libc::fflush(old);
                 old
@@ -267,13 +267,8 @@ unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) 
     }
 }
 
-/// A stream of ours goes on with its own file, opened once more.
-unsafe fn reopen_itself(mode: *const c_char, file: *mut FILE, cookie: *mut Cookie) -> *mut FILE {
-    let Some((flags, _)) = text(mode).ok().and_then(parse) else {
-        set(Errno::INVAL);
-        return std::ptr::null_mut();
-    };
-    libc::fseek(file, 0, libc::SEEK_CUR);
+/// Opens a stream's own file once more, under the number that it has.
+unsafe fn open_itself(cookie: *mut Cookie, flags: c_int) -> c_int {
     let fd = (*cookie).fd.load(Ordering::Acquire);
     let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     let new = open::open(path.as_ptr(), flags, 0);
@@ -281,18 +276,14 @@ unsafe fn reopen_itself(mode: *const c_char, file: *mut FILE, cookie: *mut Cooki
         let failed = crate::errno::get();
         open::close((*cookie).fd.swap(-1, Ordering::AcqRel));
         crate::errno::put(failed);
-        return std::ptr::null_mut();
+        return new;
     }
     open::dup3(new, fd, flags & O_CLOEXEC);
     open::close(new);
-    if flags & O_APPEND != 0 && flags & O_ACCMODE == O_WRONLY {
-        crate::data::lseek(fd, 0, libc::SEEK_END);
-    }
-    begin_again(file, flags);
-    file
+    fd
 }
 
-/// A stream of ours goes on with another file, whosever that is.
+/// A stream of ours goes on with another file, whosever that is, or with its own one when there is no path.
 unsafe fn reopen(
     path: *const c_char,
     mode: *const c_char,
@@ -305,9 +296,13 @@ unsafe fn reopen(
     };
     // It holds nothing more than what can be forgotten.
     libc::fseek(file, 0, libc::SEEK_CUR);
-    // The next one has its number, mostly.
-    open::close((*cookie).fd.swap(-1, Ordering::AcqRel));
-    let fd = open::open(path, flags, 0o666);
+    let fd = if path.is_null() {
+        open_itself(cookie, flags)
+    } else {
+        // The next one has its number, mostly.
+        open::close((*cookie).fd.swap(-1, Ordering::AcqRel));
+        open::open(path, flags, 0o666)
+    };
     if fd < 0 {
         return std::ptr::null_mut();
     }

@@ -172,6 +172,13 @@ pub struct FileHandle {
     pub generation: u32,
 }
 
+impl FileHandle {
+    /// Opens it, if it is still there.
+    pub fn adopt(self, flags: u32) -> Request<'static> {
+        Request::Adopt { ino: self.ino, generation: Some(self.generation), flags }
+    }
+}
+
 /// What comes of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {

@@ -53,9 +53,8 @@ impl<'a> Path<'a> {
     pub(super) fn make(&self, new: &NewFile<'_>) -> Result<Walk<Vnode>> {
         self.parent()?.then(|parent| {
             let directory = self.base.with(parent.directory);
-            match parent.name {
-                b"" | b"." | b".." => return Err(Errno::EXIST.into()),
-                _ => {}
+            if is_no_name(parent.name) {
+                return Err(Errno::EXIST.into());
             }
             if parent.is_directory && new.file_type != FileType::Directory {
                 // As Linux has it: a name that is there exists, another one cannot be made with a slash.

@@ -96,7 +96,7 @@ impl Link {
     pub(super) fn over(socket: OwnedFd, ask: &Ask) -> Result<Self> {
         packet::send(socket.as_fd(), &to_bytes(ask)?, &[])?;
         let server = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_pid().cast_unsigned();
-        Self::welcomed(socket, server)
+        Self::welcomed(socket, Some(server))
     }
 
     /// One more, for a child of this process. The server gets its socket by this one: where the server
@@ -106,11 +106,11 @@ impl Link {
         let ask = to_bytes(&Ask::Fork { version: VERSION, ticket: self.ticket })?;
         self.with_socket(|socket| packet::send(socket.as_fd(), &ask, &[theirs.as_fd()]))?;
         drop(theirs);
-        Self::welcomed(ours, self.server.unwrap_or_default())
+        Self::welcomed(ours, self.server)
     }
 
     /// What a server answers to who has said who he is.
-    fn welcomed(socket: OwnedFd, server: u32) -> Result<Self> {
+    fn welcomed(socket: OwnedFd, server: Option<u32>) -> Result<Self> {
         let (answer, fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
         let (index, ticket, pages) = match parse::<Answer>(&answer) {
             Some(Answer::Welcome { index, ticket, pages }) => (index as usize, ticket, pages),
@@ -129,7 +129,7 @@ impl Link {
             return Err(Errno::PROTO.into());
         }
         Ok(Self {
-            server: Some(server).filter(|&server| server != 0 && !has_ended(server)),
+            server: server.filter(|&server| !has_ended(server)),
             control: Control(Region::sealed(control.as_fd(), CONTROL_BYTES, true).map_err(from_bus)?),
             slots: Region::sealed(slots.as_fd(), SLOTS_BYTES, true).map_err(from_bus)?,
             socket: Mutex::new(Some(packet::out_of_the_way(socket))),

@@ -556,7 +556,9 @@ impl<'a> Desk<'a> {
         let done = match parse::<Ask>(&bytes) {
             Some(ask @ Ask::Fork { .. }) if guest.connection.is_some() => {
                 let peer = guest.peer.clone();
-                fds.into_iter().for_each(|socket| self.fork(peer.clone(), socket, ask.clone()));
+                if let Some(socket) = fds.into_iter().next() {
+                    self.fork(peer, socket, ask);
+                }
                 return true;
             }
             Some(ask) => guest.answer(self.shared, &self.parted, ask),
@@ -635,22 +637,28 @@ impl Guest {
 #[cfg(test)]
 mod tests {
     use rustix::fs::OFlags;
-    use unvme::{Nsid, OpenOptions, open};
+    use unvme::{Device, Nsid, OpenOptions, open};
 
     use super::super::{Client, Identity};
     use super::*;
     use crate::calls::{At, OpenId, Reply, Request};
     use crate::{FileSystem, MakeOptions, MountOptions, make};
 
-    #[test]
-    fn a_child_that_comes_by_what_is_no_socket_is_sent_away() {
+    /// On a file system of its own.
+    fn processes() -> (Device, Arc<Processes>) {
         let device = open("mem:block:64M", &OpenOptions::default()).expect("a device");
         let block = device.block(Nsid(1)).expect("a namespace");
         make(&block, device.name(), &MakeOptions::default(), |_, _| ()).expect("a file system");
         let fs = FileSystem::mount(&block, device.name(), &MountOptions::default()).expect("mounted");
+        (device, Processes::new(fs))
+    }
+
+    #[test]
+    fn a_child_that_comes_by_what_is_no_socket_is_sent_away() {
+        let (_device, processes) = processes();
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("socket");
-        let server = Server::start(Processes::new(fs), &socket, &ServerOptions::default()).expect("a server");
+        let server = Server::start(processes, &socket, &ServerOptions::default()).expect("a server");
         let ours = packet::connect(&socket, Duration::from_secs(5)).expect("connected");
         let say = |ask: &Ask, fds: &[BorrowedFd<'_>]| {
             packet::send(ours.as_fd(), &to_bytes(ask).expect("bytes"), fds).expect("sent");
@@ -676,11 +684,8 @@ mod tests {
 
     #[test]
     fn who_comes_does_not_wait_for_the_files_of_those_who_go() {
-        let device = open("mem:block:64M", &OpenOptions::default()).expect("a device");
-        let block = device.block(Nsid(1)).expect("a namespace");
-        make(&block, device.name(), &MakeOptions::default(), |_, _| ()).expect("a file system");
-        let fs = FileSystem::mount(&block, device.name(), &MountOptions::default()).expect("mounted");
-        let (processes, folder) = (Processes::new(fs), tempfile::tempdir().expect("a folder"));
+        let (_device, processes) = processes();
+        let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("socket");
         let server = Server::start(Arc::clone(&processes), &socket, &ServerOptions::default());
         let server = server.expect("a server");

@@ -55,7 +55,7 @@ impl Identity {
 }
 
 /// A message of a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ask {
     /// One more process.
     Enter { version: u32, identity: Identity },
