@@ -13,6 +13,30 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::Region;
 
+/// Process, user and group of the other end of a UNIX socket, when it connected (`SO_PEERCRED`). The process
+/// is 0 when it is of a PID namespace that this process does not see.
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(i32, u32, u32)> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes up to `bytes` bytes, which is as long as the structure is.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut bytes,
+        )
+    };
+    match done {
+        0 => Ok((found.pid, found.uid, found.gid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The supplementary groups that the process at the other end of a UNIX socket had when it connected
 /// (`SO_PEERGROUPS`).
 ///
@@ -44,6 +68,14 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
         }
         groups.resize(there, 0);
     }
+}
+
+/// The real, the effective and the saved user of the calling thread (`getresuid`).
+pub fn users_of_thread() -> [u32; 3] {
+    let [mut first, mut effective, mut saved] = [0; 3];
+    // SAFETY: the kernel writes three numbers, for which there is space. It cannot fail for such addresses.
+    unsafe { libc::getresuid(&raw mut first, &raw mut effective, &raw mut saved) };
+    [first, effective, saved]
 }
 
 /// Most pieces, or rooms, of one call: an array of this many addresses lives on the stack. Those beyond wait

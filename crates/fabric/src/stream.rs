@@ -218,6 +218,14 @@ impl Stream {
         }
     }
 
+    /// Closes the connection by a reset (SO_LINGER of 0): the kernel discards what it has not sent yet, which
+    /// would otherwise still reach the other side after this call.
+    pub fn discard(self) {
+        if let Err(error) = sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO)) {
+            tracing::debug!(%error, "discard what a connection has not sent");
+        }
+    }
+
     fn socket(&self) -> &TcpStream {
         match &self.kind {
             Kind::Plain(socket) => socket,

@@ -24,6 +24,7 @@ mod layout;
 
 pub mod admin;
 pub mod auth;
+pub mod claim;
 pub mod command;
 pub mod directive;
 pub mod fabrics;

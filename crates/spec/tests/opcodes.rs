@@ -4,18 +4,19 @@ use unvme_spec::command::{self, Access, Changes, CommandSet, Direction, Length};
 use unvme_spec::identify::csi;
 use unvme_spec::{Fuse, Sqe};
 
-const SETS: [CommandSet; 6] = [
+const SETS: [CommandSet; 7] = [
     CommandSet::Admin,
     CommandSet::Fabrics,
     CommandSet::Nvm,
     CommandSet::KeyValue,
     CommandSet::SamsungKv,
     CommandSet::Fault,
+    CommandSet::Claim,
 ];
 
 #[test]
 fn a_row_is_found_by_its_opcode_and_no_other_has_one() {
-    for (set, rows) in SETS.into_iter().zip([30, 6, 10, 6, 8, 2]) {
+    for (set, rows) in SETS.into_iter().zip([30, 6, 10, 6, 8, 2, 2]) {
         let found: Vec<u8> = (0..=u8::MAX).filter(|opcode| set.facts(*opcode).is_some()).collect();
         assert_eq!(found.len(), rows, "{set:?}");
         assert_eq!(found, set.commands().iter().map(|facts| facts.opcode).collect::<Vec<_>>(), "{set:?}");
@@ -132,6 +133,7 @@ fn the_length_of_data_is_where_the_specification_has_it() {
         (samsung, 0x90, [1024, 0x0003_000f, 0, 0], Some(4096)),
         (samsung, 0xb2, [8192, 1, 0, 0], Some(32768)),
         (CommandSet::Fault, 0xc1, [77, 1, 0, 0], Some(77)),
+        (CommandSet::Claim, 0xc5, [20, 1, 0, 0], Some(20)),
     ] {
         assert_eq!(bytes(set, opcode, dwords), expected, "{set:?} {opcode:#04x}");
     }
@@ -172,7 +174,9 @@ fn the_effects_are_those_of_the_log_page() {
     assert_eq!(changing(CommandSet::Nvm), [0x01, 0x04, 0x08, 0x09]);
     assert_eq!(changing(CommandSet::KeyValue), [0x01, 0x10]);
     assert_eq!(changing(CommandSet::SamsungKv), [0x81, 0x83, 0x85, 0xa1, 0xb1]);
-    assert!(CommandSet::Fault.commands().iter().all(|facts| facts.effects() == 0x0020_0000));
+    for set in [CommandSet::Fault, CommandSet::Claim] {
+        assert!(set.commands().iter().all(|facts| facts.effects() == 0x0020_0000), "{set:?}");
+    }
 }
 
 #[test]

@@ -5,9 +5,9 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::SealFlags;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
-use super::{PAGE_BYTES, Region};
+use super::{Mapping, PAGE_BYTES, Region};
 use crate::BusError;
 
 impl Region {
@@ -37,6 +37,23 @@ impl Region {
             .map_err(|e| BusError::os(format!("map {bytes} bytes of shared memory"), e))?;
         Ok(Self::from_mapping(start.cast(), bytes, None, false))
     }
+
+    /// Replaces the mapping of this process by private zeroes, at the same address: clones and slices stay
+    /// valid, and reach the shared memory no more. For a process that is about to run code which may not see
+    /// that memory: a child by `fork`, or one that has changed its user. The descriptor, where the region has
+    /// one, stays open.
+    ///
+    /// # Errors
+    /// [`BusError::Os`] when the kernel refuses: then the mapping is as it was.
+    pub fn detach(&self) -> Result<(), BusError> {
+        let Mapping { start, bytes, .. } = *self.mapping;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: the range is this value's own mapping, whole, which is unmapped by its last owner alone. No
+        // reference to its contents exists but those to atomics, for which zeroes are values.
+        unsafe { mmap_anonymous(start.as_ptr().cast(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }
+            .map(drop)
+            .map_err(|e| BusError::os(format!("detach {bytes} bytes of shared memory"), e))
+    }
 }
 
 #[cfg(test)]
@@ -47,6 +64,20 @@ mod tests {
 
     use super::*;
     use crate::Pages;
+
+    #[test]
+    fn detached_memory_reads_as_zeroes_and_reaches_nobody() {
+        let ours = Region::shared_on("ours", 2 * PAGE_BYTES, Pages::Ordinary).expect("memory");
+        let (fd, _) = ours.backing().expect("shared");
+        let theirs = Region::sealed(fd, 2 * PAGE_BYTES, true).expect("mapped");
+        ours.store_u32(0, 7, Ordering::Release);
+        let clone = theirs.clone();
+        theirs.detach().expect("detached");
+        assert_eq!(clone.load_u32(0, Ordering::Acquire), 0);
+        clone.store_u32(PAGE_BYTES, 8, Ordering::Release);
+        assert_eq!(ours.load_u32(PAGE_BYTES, Ordering::Acquire), 0);
+        assert_eq!(ours.load_u32(0, Ordering::Acquire), 7);
+    }
 
     #[test]
     fn memory_that_is_sealed_is_shared_and_other_memory_is_refused() {

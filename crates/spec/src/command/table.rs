@@ -269,4 +269,13 @@ commands! {
         0xc2 RECEIVE "Fault Receive" ""
             => ToHost, bytes_at(0), Nothing, CONTROLLER;
     }
+    /// The vendor's admin commands of an `unvme` device that claim namespaces, see [`crate::claim`].
+    Claim {
+        /// Opcodes of the vendor's admin commands that claim namespaces.
+        claim:
+        0xc5 SEND "Claim Send" ""
+            => ToController, bytes_at(0), Controller, CONTROLLER;
+        0xc6 RECEIVE "Claim Receive" ""
+            => ToHost, bytes_at(0), Nothing, CONTROLLER;
+    }
 }
