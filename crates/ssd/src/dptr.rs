@@ -23,7 +23,8 @@ pub(crate) struct DataPointer<'a> {
     pub(crate) host: &'a Mappings,
     pub(crate) sqe: &'a Sqe,
     pub(crate) page_bytes: u32,
-    /// Bytes the command transfers.
+    /// Transfer length of the command as its fields state it. What PRP2 is (a page or a list), and where a
+    /// list goes on, follow from this and not from the length of the data (Base 4.3.1).
     pub(crate) bytes: usize,
     /// What the device does with host memory.
     pub(crate) direction: Direction,
@@ -32,13 +33,22 @@ pub(crate) struct DataPointer<'a> {
 impl DataPointer<'_> {
     /// Finds every piece of the data, in order, before any byte moves; they add up to `bytes`.
     pub(crate) fn walk(self, pieces: &mut Vec<Place>) -> Result<(), Status> {
+        self.walk_first(self.bytes, pieces)
+    }
+
+    /// Finds the pieces of the first `wanted` bytes of the transfer, for a command that moves less than it
+    /// has asked for; they add up to `wanted`, or to `bytes` when that is less. Nothing else of the host's
+    /// memory is touched. PRP entries behind those bytes are not read; an SGL is still refused when it
+    /// describes less than the transfer length.
+    pub(crate) fn walk_first(self, wanted: usize, pieces: &mut Vec<Place>) -> Result<(), Status> {
         pieces.clear();
-        if self.bytes == 0 {
+        let wanted = wanted.min(self.bytes);
+        if wanted == 0 {
             return Ok(());
         }
         match self.sqe.data_pointer_kind() {
-            DataPointerKind::Prp => self.walk_prp(pieces),
-            DataPointerKind::Sgl | DataPointerKind::SglMetadata => self.walk_sgl(pieces),
+            DataPointerKind::Prp => self.walk_prp(wanted, pieces),
+            DataPointerKind::Sgl | DataPointerKind::SglMetadata => self.walk_sgl(wanted, pieces),
             DataPointerKind::Reserved => Err(Status::INVALID_FIELD.with_do_not_retry()),
         }
     }
@@ -123,8 +133,8 @@ impl DataPointer<'_> {
     }
 
     /// Base 4.3.1: the first entry may start anywhere in a page, all others at its beginning; the second is a
-    /// list when there are more than two pages.
-    fn walk_prp(self, pieces: &mut Vec<Place>) -> Result<(), Status> {
+    /// list when the transfer has more than two pages.
+    fn walk_prp(self, wanted: usize, pieces: &mut Vec<Place>) -> Result<(), Status> {
         let page = u64::from(self.page_bytes);
         let mask = page.wrapping_sub(1);
         let [prp1, prp2] = self.sqe.dptr;
@@ -132,22 +142,25 @@ impl DataPointer<'_> {
             return Err(Status::PRP_OFFSET_INVALID.with_do_not_retry());
         }
         let first = (self.bytes as u64).min(page.saturating_sub(prp1 & mask)) as usize;
-        self.add(pieces, prp1, first)?;
+        self.add(pieces, prp1, first.min(wanted))?;
+        // Bytes of the transfer for which no entry has been read, which say what the next entry is; and bytes
+        // for which no piece has been found.
         let mut left = self.bytes.saturating_sub(first);
-        if left == 0 {
+        let mut wanted = wanted.saturating_sub(first);
+        if wanted == 0 {
             return Ok(());
         }
         if left as u64 <= page {
             if prp2 & mask != 0 {
                 return Err(Status::PRP_OFFSET_INVALID.with_do_not_retry());
             }
-            return self.add(pieces, prp2, left);
+            return self.add(pieces, prp2, wanted);
         }
         if prp2 & 7 != 0 {
             return Err(Status::PRP_OFFSET_INVALID.with_do_not_retry());
         }
         let mut entry = prp2;
-        while left > 0 {
+        while wanted > 0 {
             let last_in_page = entry & mask == page.saturating_sub(8);
             let value = self.load(entry)?;
             if last_in_page && left as u64 > page {
@@ -164,8 +177,9 @@ impl DataPointer<'_> {
                 return Err(Status::PRP_OFFSET_INVALID.with_do_not_retry());
             }
             let bytes = (left as u64).min(page) as usize;
-            self.add(pieces, value, bytes)?;
+            self.add(pieces, value, bytes.min(wanted))?;
             left = left.saturating_sub(bytes);
+            wanted = wanted.saturating_sub(bytes);
             entry = entry.checked_add(8).ok_or(Status::DATA_TRANSFER_ERROR)?;
         }
         Ok(())
@@ -191,8 +205,8 @@ impl DataPointer<'_> {
     }
 
     /// Base 4.3.2: the descriptor in the command is the data itself or leads to a chain of segments.
-    fn walk_sgl(self, pieces: &mut Vec<Place>) -> Result<(), Status> {
-        let mut left = self.bytes;
+    fn walk_sgl(self, wanted: usize, pieces: &mut Vec<Place>) -> Result<(), Status> {
+        let mut left = Left { transfer: self.bytes, wanted };
         let mut descriptor = Descriptor::from_dptr(self.sqe.dptr);
         let mut descriptors = 0usize;
         let beyond = self.bytes.saturating_sub(SGL_BYTES);
@@ -229,7 +243,7 @@ impl DataPointer<'_> {
         pieces: &mut Vec<Place>,
         segment: Descriptor,
         last: bool,
-        left: &mut usize,
+        left: &mut Left,
     ) -> Result<Option<Descriptor>, Status> {
         let count = segment.length / SGL_DESCRIPTOR_BYTES;
         for index in 0..count {
@@ -257,22 +271,32 @@ impl DataPointer<'_> {
         self,
         pieces: &mut Vec<Place>,
         descriptor: Descriptor,
-        left: &mut usize,
+        left: &mut Left,
     ) -> Result<(), Status> {
         if descriptor.kind() != descriptor_type::DATA_BLOCK {
             return Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_do_not_retry());
         }
         check_is_address(descriptor)?;
         // A host may describe more memory than the command transfers (Base 4.3.2); the rest is left alone.
-        let bytes = (*left).min(descriptor.length as usize);
-        self.add(pieces, descriptor.address, bytes)?;
-        *left = left.saturating_sub(bytes);
+        let bytes = left.transfer.min(descriptor.length as usize);
+        self.add(pieces, descriptor.address, bytes.min(left.wanted))?;
+        left.transfer = left.transfer.saturating_sub(bytes);
+        left.wanted = left.wanted.saturating_sub(bytes);
         Ok(())
     }
 }
 
-fn finish(left: usize) -> Result<(), Status> {
-    if left == 0 { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry()) }
+/// Bytes that the descriptors of an SGL have not covered so far.
+#[derive(Clone, Copy)]
+struct Left {
+    /// Of the transfer.
+    transfer: usize,
+    /// Of what is to be found of it.
+    wanted: usize,
+}
+
+fn finish(left: Left) -> Result<(), Status> {
+    if left.transfer == 0 { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry()) }
 }
 
 /// Over PCIe an address is an address (sub type 0h); offsets belong to Fabrics.

@@ -247,10 +247,10 @@ impl Ssd {
                     Served::EndTurn => return served + 1,
                 }
             }
-            let answer = if is_for_pairs {
-                self.execute_kv(sq, &sqe)
-            } else {
-                self.execute_nvm(sq, &sqe).map(Reply::sending)
+            let answer = match self.check_claims(sq, &sqe) {
+                Err(status) => Err(status),
+                Ok(()) if is_for_pairs => self.execute_kv(sq, &sqe),
+                Ok(()) => self.execute_nvm(sq, &sqe).map(Reply::sending),
             };
             let mut reply = answer.unwrap_or_else(Reply::from);
             if any_lost() {
@@ -334,7 +334,10 @@ impl Ssd {
         if turn < 2 && self.entries(cq.room(&self.queues.doorbells)) < 2 {
             return 0;
         }
-        let statuses = self.execute_compare_and_write(sq, sqe, &second);
+        let statuses = match self.check_claims(sq, &second) {
+            Ok(()) => self.execute_compare_and_write(sq, sqe, &second),
+            Err(status) => (status, Status::ABORTED_FAILED_FUSED),
+        };
         // One operation: both halves are done at one time, the first one's completion before the second's.
         let due = if sq.ops.is_on() { self.hold_until(sq, &second, statuses.1, 0) } else { None };
         for (entry, mut status) in [(sqe, statuses.0), (&second, statuses.1)] {

@@ -54,6 +54,7 @@
 mod admin;
 mod arbiter;
 mod association;
+mod claims;
 mod config;
 mod controllers;
 mod dptr;

@@ -13,6 +13,9 @@ use crate::namespace::Blocks;
 use crate::queue::SubmissionQueue;
 use crate::store::{CHUNK_BYTES, Extent, NOWHERE};
 
+/// Bytes of a queue's buffer for data in pieces that is kept for the next command.
+const GATHERED_BYTES_MAX: usize = 128 << 10;
+
 impl Ssd {
     /// Executes one command that is not part of a fused pair; returns the bytes that it has sent to the host.
     #[inline]
@@ -189,22 +192,22 @@ impl Ssd {
         } else {
             data.walk(&mut sq.pieces)?;
             self.reserve(namespace, offset, bytes)?;
-            match self.media.grain_bytes() {
-                // A page is programmed once, and a sector has one checksum, in however many pieces it comes.
-                Some(grain) if splits_grains(offset, &sq.pieces, grain) => {
-                    let mut gathered = vec![0; bytes];
-                    data.gather(&sq.pieces, &mut gathered)?;
-                    namespace.for_each_extent(offset, bytes, |extent, done| {
-                        let bytes = gathered.get(done..done + extent.bytes).ok_or(Status::INTERNAL_ERROR)?;
-                        self.media.write_bytes(extent, bytes, at, ops)
-                    })?;
-                }
-                _ => {
-                    let region = |place| sq.host.region(place);
-                    for_each_piece(namespace, offset, &sq.pieces, region, |extent, host, from| {
-                        self.media.write(extent, host, from, at, ops)
-                    })?;
-                }
+            if splits_grains(offset, &sq.pieces, self.media.grain_bytes(namespace.bytes(1))) {
+                // A page is programmed once, and a block is written as a whole, in however many pieces it
+                // comes.
+                sq.gathered.resize(bytes, 0);
+                data.gather(&sq.pieces, &mut sq.gathered)?;
+                namespace.for_each_extent(offset, bytes, |extent, done| {
+                    let bytes = sq.gathered.get(done..done + extent.bytes).ok_or(Status::INTERNAL_ERROR)?;
+                    self.media.write_bytes(extent, bytes, at, ops)
+                })?;
+                sq.gathered.truncate(GATHERED_BYTES_MAX);
+                sq.gathered.shrink_to(GATHERED_BYTES_MAX);
+            } else {
+                let region = |place| sq.host.region(place);
+                for_each_piece(namespace, offset, &sq.pieces, region, |extent, host, from| {
+                    self.media.write(extent, host, from, at, ops)
+                })?;
             }
         }
         self.unmark(namespace, range);

@@ -17,6 +17,7 @@ use unvme_spec::{Nsid, Status};
 use crate::SsdError;
 use crate::arbiter::Arbiter;
 use crate::association::{Association, ResetScope};
+use crate::claims::Excluded;
 use crate::config::SsdConfig;
 use crate::controllers::ControllerSet;
 use crate::events::Events;
@@ -53,6 +54,8 @@ pub struct Ssd {
     /// All namespaces, as this controller sees them.
     pub(crate) namespaces: Published<NamespaceTable>,
     pub(crate) media: Arc<Media>,
+    /// Namespaces that others have claimed.
+    pub(crate) excluded: Excluded,
     /// Features that the I/O path looks at.
     pub(crate) hot: HotFeatures,
     pub(crate) features: Mutex<Features>,
@@ -167,6 +170,7 @@ impl Ssd {
             is_fatal: AtomicBool::new(false),
             wants_unplug: AtomicBool::new(false),
             association,
+            excluded: Excluded::default(),
             hot: HotFeatures::new(&features),
             features: Mutex::new(features),
             events: Events::default(),

@@ -321,3 +321,16 @@ fn an_admin_queue_has_companions_until_the_last_io_queue_is_gone() {
     drop(second);
     assert!(!admin.queue.has_companions());
 }
+
+#[test]
+fn a_claim_ends_with_the_connection_of_the_admin_queue() {
+    let target = target(blocks());
+    // Claim Send: alone, and a name of one byte.
+    let claim = || Sqe { cdw10: 1, cdw11: 1, ..sqe(0xc5, 1) };
+    let mut first = Line::admin(&target);
+    first.send(claim(), b"a").ok();
+    let mut second = Line::admin(&target);
+    assert_eq!(second.send(claim(), b"b").status(), Status::RESERVATION_CONFLICT);
+    drop(first);
+    second.send(claim(), b"b").ok();
+}

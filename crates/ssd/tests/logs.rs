@@ -141,12 +141,12 @@ fn failed_commands_are_in_the_error_log_newest_first() {
     beyond.dptr[0] = BASE + DATA as u64;
     (beyond.cdw10, beyond.cdw11) = (0x5566_7788, 0x1122_3344);
     assert_eq!(host.io(beyond), Err(Status::LBA_OUT_OF_RANGE));
-    assert_eq!(host.admin(sqe(0xc5, 7)), Err(Status::INVALID_OPCODE));
+    assert_eq!(host.admin(sqe(0xc9, 7)), Err(Status::INVALID_OPCODE));
     let page = read(&mut host, 0x01, 4096);
-    // Count 2, queue 0, command 5, status DNR M 001h, byte 0, namespace 7, opcode C5h.
+    // Count 2, queue 0, command 5, status DNR M 001h, byte 0, namespace 7, opcode C9h.
     let newest = [
         2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0x02, 0xc0, 0, 0, //
-        0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0xc5,
+        0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0xc9,
     ];
     // Count 1, queue 1, command 4, status DNR M 080h, byte 40, the logical block, namespace 1, opcode 2.
     let before = [

@@ -92,7 +92,7 @@ pub(super) struct CommandKinds {
 /// Commands Supported and Effects (05h): the admin commands and those of a command set. Of pairs, where it
 /// says logical blocks, pairs are meant.
 pub(super) fn commands(csi: u8, kinds: CommandKinds) -> CommandsSupported {
-    let admin: &[_] = &[CommandSet::Admin, CommandSet::Fault];
+    let admin: &[_] = &[CommandSet::Admin, CommandSet::Fault, CommandSet::Claim];
     let mut log = CommandsSupported::default();
     for (table, sets) in [(&mut log.admin, admin), (&mut log.io, CommandSet::of_csi(csi))] {
         for set in sets {

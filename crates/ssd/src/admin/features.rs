@@ -38,8 +38,7 @@ impl Ssd {
     ) -> Result<Reply, Status> {
         let mut data = Vec::new();
         let result = self.feature(get, clock, &mut data)?;
-        // The command does not say how much it asks for: all that the host has room for.
-        Ok(Reply { result, ..self.send(sq, sqe, &data, usize::MAX)? })
+        Ok(Reply { result, ..self.send_whole(sq, sqe, &data)? })
     }
 
     /// Value of a feature; what it has beside that is added to `data`.

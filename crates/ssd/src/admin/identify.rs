@@ -13,7 +13,7 @@ use unvme_spec::identify::{
     NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify, NvmNamespaceIdentify, cmic, cns, csi,
     ctratt, frmw, fuses, lpa, nstat, oacs, oaes, oncs, sgls, text, vwc, write_descriptors,
 };
-use unvme_spec::{Nsid, Sqe, Status, admin, kv, regs};
+use unvme_spec::{Nsid, Sqe, Status, admin, claim, kv, regs};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::namespaces;
@@ -154,6 +154,7 @@ impl Ssd {
         let free = free_chunks(table, self.media.chunks());
         let mut id = IdentifyController::default();
         id.vid = VENDOR_ID;
+        id.vs.iter_mut().zip(claim::SIGNATURE).for_each(|(to, from)| *to = *from);
         id.ssvid = SUBSYSTEM_VENDOR_ID;
         id.rab = 6;
         id.ieee = [oui_low, oui_middle, oui_high];

@@ -12,8 +12,10 @@
 //! | `remote` | what a controller has and says whose host is reached over a network |
 //! | `events` | Asynchronous Event Request, Abort |
 //! | `namespaces` | Namespace Management and Attachment, Format NVM |
+//! | `claims` | Claim Send and Claim Receive |
 //! | `firmware` | Firmware Image Download and Commit |
 
+mod claims;
 mod command_sets;
 mod directives;
 mod effects;
@@ -55,6 +57,15 @@ pub(crate) enum Answer {
     Later,
 }
 
+/// Lengths in bytes of an answer with data.
+#[derive(Clone, Copy)]
+struct Lengths {
+    /// Transfer length of the command: the layout of the host's buffer follows from it.
+    asked: usize,
+    /// Bytes that are written to the host, at most `asked`.
+    moved: usize,
+}
+
 impl Ssd {
     /// The controller has been enabled.
     pub(crate) fn admin_enabled(&self, cc: Cc) {
@@ -69,6 +80,7 @@ impl Ssd {
     /// as it is while one of them is enabled.
     pub(crate) fn reset_admin(&self, scope: ResetScope) {
         self.events.reset();
+        self.release_claims();
         let is_alone = self.is_alone();
         let saved = {
             let mut shared = lock(&self.subsystem.features);
@@ -102,15 +114,16 @@ impl Ssd {
     }
 
     /// Held while a command changes what controllers share in more than one step.
-    fn alone_for(&self, command: &admin::Command) -> Option<MutexGuard<'_, ()>> {
-        let changes = matches!(
-            command,
-            admin::Command::NamespaceManagement(_)
-                | admin::Command::NamespaceAttachment(_)
-                | admin::Command::FormatNvm(_)
-                | admin::Command::SetFeatures(_)
-                | admin::Command::FirmwareCommit(_)
-        );
+    fn alone_for(&self, sqe: &Sqe, command: &admin::Command) -> Option<MutexGuard<'_, ()>> {
+        let changes = Self::is_claim_command(sqe)
+            || matches!(
+                command,
+                admin::Command::NamespaceManagement(_)
+                    | admin::Command::NamespaceAttachment(_)
+                    | admin::Command::FormatNvm(_)
+                    | admin::Command::SetFeatures(_)
+                    | admin::Command::FirmwareCommit(_)
+            );
         changes.then(|| lock(&self.subsystem.changing))
     }
 
@@ -127,13 +140,14 @@ impl Ssd {
         if matches!(command, admin::Command::AsyncEventRequest) {
             return self.async_event_request(sqe.cid);
         }
-        let _alone = self.alone_for(&command);
+        let _alone = self.alone_for(sqe, &command);
         Answer::Now(match command {
             admin::Command::Identify(identify) => self.identify(sq, sqe, identify),
             admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get, clock),
             admin::Command::GetFeatures(get) => self.get_features(sq, sqe, get, clock),
             admin::Command::DirectiveReceive(receive) => self.directive_receive(sq, sqe, receive),
             _ if self.is_fault_command(sqe) => self.fault_command(sq, sqe),
+            _ if Self::is_claim_command(sqe) => self.claim_command(sq, sqe),
             other => self.execute_sending_nothing(sq, sqe, other, clock).map(Reply::of),
         })
     }
@@ -173,8 +187,9 @@ impl Ssd {
         }
     }
 
-    /// Sends `data` to the host, as much of it as it has asked for. What is behind the end of `data` is left
-    /// alone at a bus; a host at a network gets zeroes there, as far as it has asked and has room for them.
+    /// Sends `data` to a host that asks for `asked` bytes, as much of it as that is. A shorter answer leaves
+    /// the rest of the host's buffer alone at a bus; a host at a network gets zeroes there, as far as its SGL
+    /// has space for them.
     pub(crate) fn send(
         &self,
         sq: &mut SubmissionQueue,
@@ -183,13 +198,28 @@ impl Ssd {
         asked: usize,
     ) -> Result<Reply, Status> {
         let bytes = data.len().min(asked);
-        let room = Descriptor::from_dptr(sqe.dptr).length as usize;
-        let padded = if self.association.is_some() { bytes.max(asked.min(room)) } else { bytes };
-        self.send_padded(sq, sqe, data, padded)
+        if self.association.is_some() {
+            let space = Descriptor::from_dptr(sqe.dptr).length as usize;
+            return self.send_padded(sq, sqe, data, bytes.max(asked.min(space)));
+        }
+        self.transfer(sq, sqe, data, Lengths { asked, moved: bytes })
     }
 
-    /// Sends `bytes` bytes: as much of `data` as that is, and zeroes behind its end. They are copied only
-    /// after every piece of host memory has been found.
+    /// Sends all of `data`, for a command whose fields state no length: its transfer is as long as its data
+    /// structure. At a network the rest of what the host has space for is filled with zeroes.
+    pub(crate) fn send_whole(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Result<Reply, Status> {
+        let space = Descriptor::from_dptr(sqe.dptr).length as usize;
+        let bytes = if self.association.is_some() { data.len().max(space) } else { data.len() };
+        self.send_padded(sq, sqe, data, bytes)
+    }
+
+    /// Sends `bytes` bytes, which are the transfer length: as much of `data` as that is, and zeroes behind
+    /// its end.
     pub(crate) fn send_padded(
         &self,
         sq: &mut SubmissionQueue,
@@ -197,14 +227,27 @@ impl Ssd {
         data: &[u8],
         bytes: usize,
     ) -> Result<Reply, Status> {
-        self.check_admin_transfer(bytes)?;
+        self.transfer(sq, sqe, data, Lengths { asked: bytes, moved: bytes })
+    }
+
+    /// Copies `data`, and zeroes behind its end, to the first `moved` bytes of a buffer of `asked`. Nothing
+    /// is copied before every piece of host memory has been found.
+    fn transfer(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        data: &[u8],
+        lengths: Lengths,
+    ) -> Result<Reply, Status> {
+        let Lengths { asked, moved } = lengths;
+        self.check_admin_transfer(asked)?;
         let (host, page_bytes, direction) = (&sq.host, sq.page_bytes, Direction::Write);
-        DataPointer { host, sqe, page_bytes, bytes, direction }.walk(&mut sq.pieces)?;
-        if bytes > data.len() {
+        DataPointer { host, sqe, page_bytes, bytes: asked, direction }.walk_first(moved, &mut sq.pieces)?;
+        if moved > data.len() {
             sq.pieces.iter().for_each(|&place| sq.host.region(place).fill(place.offset, place.bytes, 0));
         }
         DataPointer::scatter(&sq.host, &sq.pieces, data);
-        Ok(Reply::sending(bytes as u32))
+        Ok(Reply::sending(moved as u32))
     }
 
     /// Fetches `bytes` of data from the host.

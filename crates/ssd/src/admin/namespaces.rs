@@ -121,6 +121,7 @@ impl Ssd {
     fn delete_namespaces(&self, nsid: Nsid) -> Result<u64, Status> {
         let old = self.namespaces.get();
         let doomed = named(&old, nsid, old.iter())?;
+        self.subsystem.check_unclaimed(doomed.iter().map(|namespace| namespace.nsid))?;
         let seen: Vec<ControllerSet> = doomed.iter().map(|namespace| self.viewers_of(namespace)).collect();
         self.quiesce(&doomed)?;
         self.erase(&doomed)?;
@@ -152,6 +153,9 @@ impl Ssd {
         let old = self.namespaces.get();
         let namespace = existing(&old, attach.nsid)?;
         let named = self.controllers_named(&list)?;
+        if !attaches {
+            self.subsystem.check_unclaimed([attach.nsid])?;
+        }
         let present = self.subsystem.present();
         let attached = match attaches {
             true => self.check_attach(namespace, named)?.with(self.of_hosts_to_come(named)),
@@ -236,6 +240,7 @@ impl Ssd {
             check_format(&format, namespace)?;
         }
         self.check_shared_handles(&format, &old, &named)?;
+        self.subsystem.check_unclaimed(named.iter().map(|namespace| namespace.nsid))?;
         self.quiesce(&named)?;
         self.erase(&named)?;
         let mut table = NamespaceTable::clone(&old);
@@ -331,7 +336,7 @@ impl Ssd {
 
     /// Waits until no I/O queue of any controller uses an older table. The admin queue, which the caller
     /// holds, is the first in the order in which queues are locked.
-    fn drain(&self) {
+    pub(crate) fn drain(&self) {
         for controller in self.subsystem.controllers() {
             controller.queues.drain(&controller.namespaces);
         }

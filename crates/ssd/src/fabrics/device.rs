@@ -264,6 +264,8 @@ impl DeviceQueue {
             self.association.end(EndReason::AdminGone);
             self.ssd.stop_serving();
             self.ssd.remove_queues();
+            // The host that connects again claims anew: it must not be refused for itself.
+            self.ssd.release_claims();
         } else {
             // A reset has done so already, unless it came between the two; the seat is still ours.
             self.ssd.remove_submission(self.qid);

@@ -202,9 +202,10 @@ impl Ssd {
     }
 
     fn execute_io(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Reply {
-        let answer = match self.takes_pairs(sq, sqe) {
-            true => self.execute_kv(sq, sqe),
-            false => self.execute_nvm(sq, sqe).map(Reply::sending),
+        let answer = match self.check_claims(sq, sqe) {
+            Err(status) => Err(status),
+            Ok(()) if self.takes_pairs(sq, sqe) => self.execute_kv(sq, sqe),
+            Ok(()) => self.execute_nvm(sq, sqe).map(Reply::sending),
         };
         answer.unwrap_or_else(Reply::from)
     }
@@ -284,8 +285,11 @@ impl Ssd {
         let Some(facts) = sq.namespaces.facts(for_pairs, sqe).filter(of_contents) else {
             return Moves::Nothing;
         };
+        let to_host = facts.direction.is_to_host();
         let (unit_bytes, most) = if for_pairs {
-            (1, self.transfer_bytes_max.min(VALUE_BYTES_MAX))
+            // A buffer may be longer than any value; what is copied before it is stored may not.
+            let copied_max = if to_host { u64::MAX } else { VALUE_BYTES_MAX };
+            (1, self.transfer_bytes_max.min(copied_max))
         } else {
             match sq.namespaces.blocks(sqe.nsid) {
                 Ok(namespace) if namespace.check(BlockRange::parse(sqe)).is_ok() => {
@@ -295,7 +299,7 @@ impl Ssd {
             }
         };
         match facts.length.bytes(sqe, unit_bytes).filter(|bytes| *bytes <= most) {
-            Some(bytes) if facts.direction.is_to_host() => Moves::Out(bytes as usize),
+            Some(bytes) if to_host => Moves::Out(bytes as usize),
             Some(bytes) => Moves::In(bytes as usize),
             None => Moves::Nothing,
         }
@@ -315,7 +319,7 @@ impl Ssd {
         }
         let (page_bytes, direction) = (sq.page_bytes, Direction::Write);
         let pointer = DataPointer { host: &sq.host, sqe, page_bytes, bytes, direction };
-        if pointer.walk(&mut sq.pieces).is_ok() {
+        if pointer.walk_first(sent as usize, &mut sq.pieces).is_ok() {
             corrupt_pieces(&sq.host, &sq.pieces, sent.into(), corruptions);
         }
     }

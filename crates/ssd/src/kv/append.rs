@@ -9,7 +9,7 @@ use super::layout::{
     TRAILER_AT, Trailer, summary_start, tail_of, tail_word,
 };
 use super::reclaim::ROUNDS_MAX;
-use super::segment::{KEPT_FREE, Purpose, State, worth};
+use super::segment::{Purpose, State, worth};
 use super::{KvError, KvStore};
 
 /// Where the media has no space any more, so many segments are tried: some have had it since they were used.
@@ -92,8 +92,8 @@ impl KvStore {
     }
 
     /// A free segment with space on the media; for a host's command, reclaim makes one if need be. A host's
-    /// data gets one only when the segments that are left for deletions and for reclaim have space, too: they
-    /// make room where there is none.
+    /// data gets one only when the segments that are left for deletions and for reclaim have space, too, and
+    /// a deletion only when the one for reclaim has: they make room where there is none.
     pub(super) fn take_segment(&self, purpose: Purpose, state: State) -> Result<u32, KvError> {
         self.begin_change();
         let (mut attempts, mut rounds) = (0, 0);
@@ -116,13 +116,12 @@ impl KvStore {
                     self.segments.pool().give_back_last(segment);
                     continue;
                 }
-                let spares = || if purpose == Purpose::Host { self.reserve_spares() } else { Ok(()) };
-                let taken = reserved.and_then(|()| spares());
+                let taken = reserved.and_then(|()| self.reserve_spares(purpose.leaves_free()));
                 return match taken.and_then(|()| self.program_header(segment, purpose)) {
                     Ok(()) => Ok(segment),
                     Err(error) => {
                         self.segments.pool().give_back(segment);
-                        let is_short = error == KvError::Full && purpose == Purpose::Host;
+                        let is_short = error == KvError::Full && purpose != Purpose::Reclaim;
                         if is_short && rounds < ROUNDS_MAX && self.reclaim_space()? {
                             (attempts, rounds) = (0, rounds + 1);
                             continue;
@@ -138,9 +137,9 @@ impl KvStore {
         }
     }
 
-    /// Gives the free segments space that are taken next.
-    fn reserve_spares(&self) -> Result<(), KvError> {
-        for nth in 0..KEPT_FREE {
+    /// Gives the next `count` free segments space.
+    fn reserve_spares(&self, count: usize) -> Result<(), KvError> {
+        for nth in 0..count {
             let limit = ATTEMPTS_MAX.min(self.segments.pool().free_count());
             for attempt in 0.. {
                 let Some(segment) = self.segments.pool().next_free(nth) else { break };

@@ -64,6 +64,17 @@ pub(super) enum Purpose {
     Reclaim,
 }
 
+impl Purpose {
+    /// Free segments that are left for others.
+    pub(super) fn leaves_free(self) -> usize {
+        match self {
+            Self::Host => KEPT_FREE,
+            Self::Delete => 1,
+            Self::Reclaim => 0,
+        }
+    }
+}
+
 /// All segments of a store.
 pub(super) struct Segments {
     pub(super) identity: Identity,
@@ -252,12 +263,7 @@ impl Pool {
 
     /// True when there are more free segments than have to be left for others.
     pub(super) fn has_free(&self, purpose: Purpose) -> bool {
-        let keep = match purpose {
-            Purpose::Host => KEPT_FREE,
-            Purpose::Delete => 1,
-            Purpose::Reclaim => 0,
-        };
-        self.free.len() > keep
+        self.free.len() > purpose.leaves_free()
     }
 
     /// Takes a free segment and gives it an incarnation of its own. `None` when those that are left are for

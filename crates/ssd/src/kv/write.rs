@@ -6,6 +6,7 @@
 //! process that dies in between has written nothing. The locks are taken in the order append head, reclaim,
 //! shard, pool of segments.
 
+use unvme_bus::lock;
 use unvme_bus::mem::order_uncached;
 
 use super::append::{AppendHead, OpenSegment};
@@ -225,21 +226,31 @@ impl KvStore {
         for other in 0..self.lanes.len() {
             // On a full store, another queue may have the segment that was left for deletions.
             let number = scratch.lane.wrapping_add(other) % self.lanes.len();
-            match self.delete_through(number, key, scratch) {
+            let mut append = self.lanes[number].head.lock();
+            match self.delete_through(number, (&mut *append, Purpose::Delete), key, scratch) {
                 Err(KvError::Full) => {}
                 result => return result,
             }
         }
-        Err(KvError::Full)
+        // A media whose file system is full: the last segment with space is that of reclaim's copies, which
+        // takes tombstones, too. Each process that deletes a pair would need a segment otherwise.
+        let mut reclaimer = lock(&self.reclaimer);
+        let number = scratch.lane % self.lanes.len();
+        self.delete_through(number, (reclaimer.head(), Purpose::Reclaim), key, scratch)
     }
 
-    /// Deletes a pair by a tombstone at an append head.
-    fn delete_through(&self, number: usize, key: &Key<'_>, scratch: &mut KvScratch) -> Result<bool, KvError> {
+    /// Deletes a pair by a tombstone at an append head; lane `number` accounts for it.
+    fn delete_through(
+        &self,
+        number: usize,
+        (append, purpose): (&mut AppendHead, Purpose),
+        key: &Key<'_>,
+        scratch: &mut KvScratch,
+    ) -> Result<bool, KvError> {
         let lane = &self.lanes[number];
-        let mut append = lane.head.lock();
         let mut head = RecordHead { kind: RecordKind::Tombstone, ..new_head(key, 0, None) };
         let bytes = head.record_bytes();
-        self.make_room(&mut append, bytes, Purpose::Delete)?;
+        self.make_room(append, bytes, purpose)?;
         let Some(open) = append.open.as_mut() else { return Err(KvError::Full) };
         scratch.head.set_key(key.bytes);
         let mut shard = self.index.lock(key.hash);

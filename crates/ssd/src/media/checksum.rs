@@ -2,8 +2,9 @@
 //! area of the store behind the data. A block of 4 KiB has eight.
 //!
 //! **Entries.** Zero is the entry of a sector of zeroes, so what was never written needs none. While a sector
-//! is written its entry is [`WRITING`]: should the process be killed meanwhile, what is there is taken as it
-//! is, old, new or a part of both, and the sector is not an error.
+//! is written its entry is [`WRITING`]: should the process be killed in the meantime, what is there is taken
+//! as it is, and the sector is not an error. The redo log ([`atomic`](super::atomic)) has finished the write
+//! before.
 //!
 //! **A power cut** takes pages that were not synced, data and entries alike, in any order. So each region of
 //! the media is marked, durably, before it is written, or loses space, after it was marked no more. After a
@@ -18,7 +19,6 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-use unvme_bus::mem::order_uncached;
 use unvme_bus::{Region, lock};
 use unvme_spec::Status;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -292,25 +292,6 @@ impl Sums {
                 self.write_marks(word, 0, backing);
             }
         }
-    }
-
-    /// Writes sectors of a unit, which the caller holds.
-    pub(super) fn write(&self, memory: &Region, offset: u64, block: &[u8]) {
-        self.writing(memory, offset, block.len());
-        memory.write(offset as usize, block);
-        self.seal(memory, offset, block);
-    }
-
-    /// Writes sectors of a unit, which the caller holds, from host memory.
-    #[inline]
-    pub(super) fn copy(&self, memory: &Region, offset: u64, host: (&Region, usize), bytes: usize) {
-        let mut block = [0; UNIT_BYTES];
-        let block = &mut block[..bytes];
-        self.writing(memory, offset, bytes);
-        // What the host has there may change meanwhile: what was written is what counts.
-        host.0.copy_to_uncached_kept(host.1, memory, offset as usize, block);
-        order_uncached();
-        self.seal(memory, offset, block);
     }
 
     /// Sectors of a unit are about to be written. The caller holds the unit.

@@ -1,5 +1,6 @@
 //! Where the data is that commands name: on a store, or on flash on a store.
 
+mod atomic;
 mod checksum;
 mod space;
 mod tags;
@@ -16,6 +17,7 @@ use crate::flash::Flash;
 use crate::store::sums::SECTOR_BYTES;
 use crate::store::{Backing, CHUNK_BYTES, Extent, Store};
 use crate::{SsdConfig, SsdError};
+use atomic::{Atomicity, Content};
 use checksum::Sums;
 use space::Unused;
 pub(crate) use units::UNIT_BYTES;
@@ -29,6 +31,7 @@ pub(crate) struct Media {
     units: Units,
     unused: Unused,
     sums: Option<Sums>,
+    atomicity: Atomicity,
     flash: Option<Flash>,
     /// Chunks hosts can be given.
     chunks: u64,
@@ -39,7 +42,7 @@ impl Media {
     #[cfg(test)]
     pub(crate) fn new(store: Box<dyn Store>) -> Result<Self, SsdError> {
         let chunks = store.bytes() / CHUNK_BYTES;
-        Self::assemble(Arc::new(Backing::new(store)), None, None, chunks)
+        Self::assemble(Arc::new(Backing::new(store)), Parts::default(), chunks)
     }
 
     /// The media of a device; the store has the bytes that the configuration asks for. Errors: when there is
@@ -52,20 +55,138 @@ impl Media {
             .map(|flash| Flash::open(flash, config.bytes, Arc::clone(&backing)))
             .transpose()?;
         let sums = if config.checksum { Some(Sums::open(config.bytes, &backing)?) } else { None };
-        Self::assemble(backing, flash, sums, config.bytes / CHUNK_BYTES)
+        Self::assemble(backing, Parts { flash, sums }, config.bytes / CHUNK_BYTES)
     }
 
-    fn assemble(
-        backing: Arc<Backing>,
-        flash: Option<Flash>,
-        sums: Option<Sums>,
-        chunks: u64,
-    ) -> Result<Self, SsdError> {
+    fn assemble(backing: Arc<Backing>, parts: Parts, chunks: u64) -> Result<Self, SsdError> {
+        let Parts { flash, sums } = parts;
         // Flash has versions of its own, and so have pairs.
         let keeps_data = backing.memory().is_some() || backing.tags().is_some();
         let versioned = if keeps_data && flash.is_none() { chunks * CHUNK_BYTES } else { 0 };
         let unused = Unused::new(versioned / CHUNK_BYTES);
-        Ok(Self { units: Units::new(versioned)?, unused, sums, backing, flash, chunks })
+        // Flash writes pages to new places.
+        let atomicity = if versioned == 0 { Atomicity::NotNeeded } else { Atomicity::open(&backing)? };
+        let media = Self { units: Units::new(versioned)?, unused, sums, atomicity, backing, flash, chunks };
+        media.finish_writes()?;
+        Ok(media)
+    }
+
+    /// Finishes the writes that a killed process has begun: blocks that were being written are new.
+    fn finish_writes(&self) -> Result<(), SsdError> {
+        let (Atomicity::Redo(redo), Some(memory)) = (&self.atomicity, self.backing.memory()) else {
+            return Ok(());
+        };
+        let pending = redo.pending(self.chunks * CHUNK_BYTES, &self.backing)?;
+        for write in &pending {
+            // Blocks were written in chunks that have space, and checksums that had it.
+            self.reserve_blocks(write.offset / CHUNK_BYTES).map_err(|status| SsdError::State {
+                path: self.store().media_path(),
+                reason: format!("a write that was cut off could not be finished: {status}"),
+            })?;
+            memory.write(write.offset as usize, &write.data);
+            if let Some(sums) = &self.sums {
+                sums.seal(memory, write.offset, &write.data);
+            }
+        }
+        if !pending.is_empty() {
+            tracing::info!(writes = pending.len(), "finished the writes that a killed process had begun");
+        }
+        // Only now: a kill in between leaves all of them to the next process.
+        redo.clear();
+        Ok(())
+    }
+
+    /// Replaces a part of a unit, which the caller holds. Errors: Write Fault.
+    #[inline]
+    fn put(&self, memory: &Region, offset: u64, content: Content<'_>) -> Result<(), Status> {
+        match &self.sums {
+            None => self.put_bytes(memory, offset, content),
+            Some(sums) => {
+                let mut block = [0; UNIT_BYTES];
+                let content = match content {
+                    Content::Host { region, offset, bytes } => {
+                        // The host may change it in the meantime: what is written is what is summed.
+                        region.read(offset, &mut block[..bytes]);
+                        Content::Bytes(&block[..bytes])
+                    }
+                    other => other,
+                };
+                self.put_summed(sums, memory, offset, content)
+            }
+        }
+    }
+
+    #[inline]
+    fn put_bytes(&self, memory: &Region, offset: u64, content: Content<'_>) -> Result<(), Status> {
+        let (at, bypasses_caches) = (offset as usize, self.backing.bypasses_caches());
+        match (&self.atomicity, content) {
+            (Atomicity::Redo(redo), Content::Zeroes(bytes)) => {
+                redo.write(offset, content, |_, _| memory.fill(at, bytes, 0));
+            }
+            (Atomicity::Redo(redo), _) if bypasses_caches => redo.write(offset, content, |log, data| {
+                log.copy_to_uncached(data, memory, at, content.len());
+            }),
+            (Atomicity::Redo(redo), _) => redo.write(offset, content, |log, data| {
+                log.copy_to(data, memory, at, content.len());
+            }),
+            (Atomicity::Calls, _) => return self.put_by_call(offset, content),
+            (Atomicity::NotNeeded, Content::Host { region, offset, bytes }) => match bypasses_caches {
+                true => region.copy_to_uncached(offset, memory, at, bytes),
+                false => region.copy_to(offset, memory, at, bytes),
+            },
+            (Atomicity::NotNeeded, Content::Bytes(bytes)) => memory.write(at, bytes),
+            (Atomicity::NotNeeded, Content::Zeroes(bytes)) => memory.fill(at, bytes, 0),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn put_by_call(&self, offset: u64, content: Content<'_>) -> Result<(), Status> {
+        let mut block = [0; UNIT_BYTES];
+        let bytes = match content {
+            Content::Host { region, offset, bytes } => {
+                region.read(offset, &mut block[..bytes]);
+                &block[..bytes]
+            }
+            Content::Bytes(bytes) => bytes,
+            Content::Zeroes(bytes) => &block[..bytes],
+        };
+        self.backing.write_page(offset, bytes)
+    }
+
+    /// [`Media::put`] with checksums, of content that does not change in the meantime.
+    #[inline]
+    fn put_summed(
+        &self,
+        sums: &Sums,
+        memory: &Region,
+        offset: u64,
+        content: Content<'_>,
+    ) -> Result<(), Status> {
+        let write = || {
+            sums.writing(memory, offset, content.len());
+            match content {
+                Content::Bytes(bytes) => memory.write_uncached(offset as usize, bytes),
+                _ => memory.fill(offset as usize, content.len(), 0),
+            }
+            match content {
+                Content::Bytes(bytes) => sums.seal(memory, offset, bytes),
+                _ => sums.clear(memory, offset, content.len()),
+            }
+        };
+        match &self.atomicity {
+            Atomicity::NotNeeded => write(),
+            Atomicity::Redo(redo) => redo.write(offset, content, |_, _| write()),
+            Atomicity::Calls => {
+                sums.writing(memory, offset, content.len());
+                self.put_by_call(offset, content)?;
+                match content {
+                    Content::Bytes(bytes) => sums.seal(memory, offset, bytes),
+                    _ => sums.clear(memory, offset, content.len()),
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -165,13 +286,14 @@ impl Media {
         self.flash.as_ref().map_or(Ok(()), Flash::close)
     }
 
-    /// What host memory is to be written in whole multiples of, for who has it in pieces: what is below is
-    /// written once, or has a checksum of its own. `None` when it does not matter.
-    pub(crate) fn grain_bytes(&self) -> Option<u64> {
-        match (&self.flash, &self.sums) {
-            (Some(_), _) => Some(UNIT_BYTES as u64),
-            (None, Some(_)) => Some(SECTOR_BYTES as u64),
-            (None, None) => None,
+    /// What host memory is to be written in whole multiples of, for a caller that has it in pieces: a page of
+    /// flash is programmed once, and a logical block of `block_bytes` is old or new as a whole. 1 when it
+    /// does not matter.
+    pub(crate) fn grain_bytes(&self, block_bytes: u64) -> u64 {
+        match (&self.flash, self.backing.memory()) {
+            (Some(_), _) => UNIT_BYTES as u64,
+            (None, Some(_)) => block_bytes,
+            (None, None) => 1,
         }
     }
 
@@ -188,12 +310,10 @@ impl Media {
             return flash.write_bytes(extent, bytes, at, ops);
         }
         note(ops, extent, |ppn| FlashOp::Program { ppn });
-        let (Some(memory), Some(sums)) = (self.backing.memory(), &self.sums) else {
-            return Err(Status::INTERNAL_ERROR);
-        };
+        let Some(memory) = self.backing.memory() else { return Err(Status::INTERNAL_ERROR) };
         self.write_units(extent, |offset, count| {
             let done = (offset - extent.offset) as usize;
-            sums.write(memory, offset, &bytes[done..done + count]);
+            self.put(memory, offset, Content::Bytes(&bytes[done..done + count]))
         })
     }
 
@@ -278,39 +398,33 @@ impl Media {
             self.write_tags(extent, host, host_offset);
             return Ok(());
         };
-        if let Some(sums) = &self.sums {
-            let source = (host, host_offset);
-            return self.write_units(extent, |offset, bytes| {
-                let done = (offset - extent.offset) as usize;
-                sums.copy(memory, offset, (source.0, source.1 + done), bytes);
-            });
-        }
         self.write_units(extent, |offset, bytes| {
             let done = (offset - extent.offset) as usize;
-            if self.backing.bypasses_caches() {
-                host.copy_to_uncached(host_offset + done, memory, offset as usize, bytes);
-            } else {
-                host.copy_to(host_offset + done, memory, offset as usize, bytes);
-            }
+            self.put(memory, offset, Content::Host { region: host, offset: host_offset + done, bytes })
         })
     }
 
     /// Calls `write` for each unit's part of an extent, held, of a chunk that has space; again for all of
-    /// them when the space was given back in between.
+    /// them when the space was given back in between. Errors: the first one of `write`, and then no further
+    /// unit is written.
     #[inline]
-    fn write_units(&self, extent: Extent, mut write: impl FnMut(u64, usize)) -> Result<(), Status> {
+    fn write_units(
+        &self,
+        extent: Extent,
+        mut write: impl FnMut(u64, usize) -> Result<(), Status>,
+    ) -> Result<(), Status> {
         let chunk = extent.offset / CHUNK_BYTES;
         loop {
-            let mut has_space = true;
+            let (mut has_space, mut done) = (true, Ok(()));
             self.units.write(extent, |offset, bytes| {
                 has_space &= self.backing.is_reserved(chunk);
-                if has_space {
+                if has_space && done.is_ok() {
                     self.unused.clear(offset);
-                    write(offset, bytes);
+                    done = write(offset, bytes);
                 }
             });
-            if has_space {
-                return Ok(());
+            if has_space || done.is_err() {
+                return done;
             }
             self.reserve_blocks(chunk)?;
         }
@@ -471,11 +585,7 @@ impl Media {
             memory.read(offset as usize, &mut ours);
             fits = self.sums.as_ref().is_none_or(|sums| sums.fits(memory, offset, &ours));
             equal = fits && ours == expected;
-            match &self.sums {
-                Some(sums) if equal => sums.write(memory, offset, new),
-                None if equal => memory.write(offset as usize, new),
-                _ => {}
-            }
+            if equal { self.put(memory, offset, Content::Bytes(new)) } else { Ok(()) }
         })?;
         if !fits {
             return Err(Status::UNRECOVERED_READ_ERROR);
@@ -485,6 +595,13 @@ impl Media {
         }
         Ok(equal)
     }
+}
+
+/// What media can have besides its backing.
+#[derive(Default)]
+struct Parts {
+    flash: Option<Flash>,
+    sums: Option<Sums>,
 }
 
 /// Notes an operation for each page of an extent: without a translation layer, pages are where hosts put

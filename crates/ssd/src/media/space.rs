@@ -17,6 +17,7 @@ use unvme_flash::ftl::Placement;
 use unvme_flash::timing::OpList;
 use unvme_spec::Status;
 
+use super::atomic::Content;
 use super::units::UNIT_BYTES;
 use super::{Media, checksum};
 use crate::SsdError;
@@ -104,9 +105,11 @@ impl Media {
         self.begin_zeroes(extent.offset / CHUNK_BYTES)?;
         match self.backing.memory() {
             Some(_) => self.fill_zeroes(extent, |offset, _| self.unused.clear(offset)),
-            None => self.zero_tags(extent),
+            None => {
+                self.zero_tags(extent);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Chunks that have space are about to be zeroed: their checksums are told. Errors: as
@@ -130,46 +133,46 @@ impl Media {
         }
         self.begin_zeroes(chunk)?;
         if extent.bytes as u64 == CHUNK_BYTES {
-            self.units.hold(extent, || self.give_back(chunk));
-            return Ok(());
+            let mut done = Ok(());
+            self.units.hold(extent, || done = self.give_back(chunk));
+            return done;
         }
         self.fill_zeroes(extent, |offset, bytes| {
             if bytes == UNIT_BYTES {
                 self.unused.set(offset);
             }
-        });
+        })?;
         let is_unused = || self.unused.count(chunk, CHUNK_BYTES) == CHUNK_UNITS;
         if is_unused() {
             let all = Extent { offset: chunk * CHUNK_BYTES, bytes: CHUNK_BYTES as usize };
-            // Somebody may have written meanwhile.
+            // Another queue may have written in the meantime.
+            let mut done = Ok(());
             self.units.hold(all, || {
                 if is_unused() {
-                    self.give_back(chunk)
+                    done = self.give_back(chunk);
                 }
             });
+            return done;
         }
         Ok(())
     }
 
-    /// Zeroes an extent of a chunk that has space; `note` is told of each unit while it is held.
-    fn fill_zeroes(&self, extent: Extent, note: impl Fn(u64, usize)) {
-        let Some(memory) = self.backing.memory() else { return };
+    /// Zeroes an extent of a chunk that has space; `note` is told of each unit while it is held. Errors:
+    /// Write Fault.
+    fn fill_zeroes(&self, extent: Extent, note: impl Fn(u64, usize)) -> Result<(), Status> {
+        let Some(memory) = self.backing.memory() else { return Ok(()) };
         let chunk = extent.offset / CHUNK_BYTES;
+        let mut done = Ok(());
         if !self.backing.is_reserved(chunk) {
-            return;
+            return done;
         }
         self.units.write(extent, |offset, bytes| {
-            if self.backing.is_reserved(chunk) {
-                if let Some(sums) = &self.sums {
-                    sums.writing(memory, offset, bytes);
-                }
-                memory.fill(offset as usize, bytes, 0);
-                if let Some(sums) = &self.sums {
-                    sums.clear(memory, offset, bytes);
-                }
+            if self.backing.is_reserved(chunk) && done.is_ok() {
+                done = self.put(memory, offset, Content::Zeroes(bytes));
                 note(offset, bytes);
             }
         });
+        done
     }
 
     /// Gives the space of chunks back, and does away with their checksums. Nobody is at work on them. Errors:
@@ -193,23 +196,20 @@ impl Media {
     }
 
     /// Gives the space of a chunk back, all units of which are held and whose checksums have been told. What
-    /// cannot be given back is zeroed.
+    /// cannot be given back is zeroed. Errors: Write Fault.
     #[cold]
-    fn give_back(&self, chunk: u64) {
+    fn give_back(&self, chunk: u64) -> Result<(), Status> {
         let start = chunk * CHUNK_BYTES;
         if let Err(error) = self.release_chunk(chunk) {
             tracing::warn!(chunk, %error, "the space of deallocated blocks could not be given back");
-            if let Some(sums) = &self.sums {
-                sums.going(chunk, &self.backing);
-            }
             if let Some(memory) = self.backing.memory() {
-                memory.fill(start as usize, CHUNK_BYTES as usize, 0);
-            }
-            if let Some(sums) = &self.sums {
-                sums.gone(chunk, &self.backing);
+                (start..start + CHUNK_BYTES)
+                    .step_by(UNIT_BYTES)
+                    .try_for_each(|offset| self.put(memory, offset, Content::Zeroes(UNIT_BYTES)))?;
             }
         }
         self.unused.set_all(chunk);
+        Ok(())
     }
 }
 

@@ -32,14 +32,24 @@ const MAINTENANCE_BYTES: usize = 256 << 10;
 
 /// Finds the host memory of a command's data.
 fn find_data<'a>(pointer: DataPointer<'a>, pieces: &'a mut Vec<Place>) -> Result<HostData<'a>, Status> {
+    find_first(pointer, pointer.bytes, pieces)
+}
+
+/// Finds the host memory of the first `wanted` bytes of a command's data, for a command that never moves more
+/// than that, however long the buffer is.
+fn find_first<'a>(
+    pointer: DataPointer<'a>,
+    wanted: usize,
+    pieces: &'a mut Vec<Place>,
+) -> Result<HostData<'a>, Status> {
     match pointer.single() {
         Some(place) if pointer.bytes > 0 => {
             pieces.clear();
             pieces.push(place);
         }
-        _ => pointer.walk(pieces)?,
+        _ => pointer.walk_first(wanted, pieces)?,
     }
-    Ok(HostData { host: pointer.host, pieces, bytes: pointer.bytes as u32 })
+    Ok(HostData { host: pointer.host, pieces, bytes: pointer.bytes.min(wanted) as u32 })
 }
 
 impl Ssd {

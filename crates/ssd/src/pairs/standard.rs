@@ -5,7 +5,7 @@ use unvme_bus::space::Direction;
 use unvme_spec::kv::{Command, KEY_BYTES_MAX, Key, LIST_HEADER_BYTES, ListWriter, StoreOptions};
 use unvme_spec::{Sqe, Status};
 
-use super::{INVALID_FIELD, STANDARD_KEYSPACE, find_data, pointer};
+use super::{INVALID_FIELD, STANDARD_KEYSPACE, find_data, find_first, pointer};
 use crate::Ssd;
 use crate::dptr::DataPointer;
 use crate::kv::{KeyValue, KvError, Listing, Part, StorePolicy, VALUE_BYTES_MAX};
@@ -109,14 +109,15 @@ impl Ssd {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, next_read, .. } = sq;
         let pairs = namespaces.pairs(sqe.nsid)?;
         let key = pairs.store.key(STANDARD_KEYSPACE, checked(&key)?);
-        // No value is longer: what the host has described beyond that is not looked at.
-        let bytes = self.check_bytes(buffer_bytes.into())?.min(VALUE_BYTES_MAX as usize);
-        let target = find_data(pointer(host, sqe, *page_bytes, bytes, Direction::Write), pieces)?;
+        let bytes = self.check_bytes(buffer_bytes.into())?;
+        // No value is longer: PRP entries behind that are not read.
+        let buffer = pointer(host, sqe, *page_bytes, bytes, Direction::Write);
+        let target = find_first(buffer, VALUE_BYTES_MAX as usize, pieces)?;
         let part = Part { offset: 0, raw, next_read: *next_read };
         let length = pairs.store.retrieve(&key, part, target, &mut kv.scratch).inspect_err(|error| {
             counters.media_errors += u64::from(*error == KvError::Unrecovered);
         })?;
-        let sent = length.min(bytes as u32);
+        let sent = u64::from(length).min(bytes as u64) as u32;
         kv.turn_bytes += u64::from(sent);
         counters.read(sent.into());
         kv.counters.retrieve.succeeded(length);
@@ -147,8 +148,9 @@ impl Ssd {
         if (buffer_bytes as usize) < LIST_HEADER_BYTES {
             return Err(INVALID_FIELD);
         }
-        let bytes = self.check_bytes(buffer_bytes.into())?.min(LIST_BYTES_MAX as usize);
-        find_data(pointer(host, sqe, *page_bytes, bytes, Direction::Write), pieces)?;
+        let buffer_bytes = self.check_bytes(buffer_bytes.into())?;
+        let bytes = buffer_bytes.min(LIST_BYTES_MAX as usize);
+        find_first(pointer(host, sqe, *page_bytes, buffer_bytes, Direction::Write), bytes, pieces)?;
         let mut page = vec![0; bytes];
         let mut keys = ListWriter::new(&mut page).ok_or(INVALID_FIELD)?;
         let listing = Listing {

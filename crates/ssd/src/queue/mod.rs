@@ -163,6 +163,8 @@ pub(crate) struct SubmissionQueue {
     pub(crate) counters: IoCounters,
     /// Pieces of host memory of the command at work; kept for its allocation.
     pub(crate) pieces: Vec<unvme_bus::space::Place>,
+    /// Data of the command at work whose pieces meet within a block; kept for its allocation.
+    pub(crate) gathered: Vec<u8>,
     /// Where the command behind the one at work will read.
     pub(crate) next_read: u64,
     /// What Key Value commands need; none do on most devices.
@@ -214,6 +216,7 @@ impl SubmissionQueue {
             namespaces,
             counters: IoCounters::default(),
             pieces: Vec::new(),
+            gathered: Vec::new(),
             next_read: crate::store::NOWHERE,
             kv: Box::new(KvLane::new(cntlid, id)),
             ops: OpList::new(is_timed),

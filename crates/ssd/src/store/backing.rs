@@ -1,7 +1,7 @@
 //! A store, which of its chunks have space, and whether it can still be trusted to keep what it is given.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use unvme_bus::{Region, lock};
 use unvme_spec::Status;
@@ -17,6 +17,8 @@ pub(crate) struct Backing {
     store: Box<dyn Store>,
     memory: Option<Region>,
     tags: Option<Region>,
+    /// The store's redo log, once it has been asked for.
+    redo: OnceLock<Region>,
     /// A bit per chunk: its space is reserved. A chunk without space reads as zeroes and is never touched.
     reserved: Box<[AtomicU64]>,
     /// Held while a chunk is being reserved: a store may have to rewrite it for that.
@@ -38,7 +40,8 @@ impl Backing {
         let tags = store.tags().cloned();
         let bypasses_caches = store.bytes() > CACHED_BYTES_MAX;
         let (reserving, has_failed) = (Mutex::new(()), AtomicBool::new(false));
-        Self { store, memory, tags, reserved, reserving, has_failed, bypasses_caches }
+        let redo = OnceLock::new();
+        Self { store, memory, tags, redo, reserved, reserving, has_failed, bypasses_caches }
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -57,9 +60,25 @@ impl Backing {
         self.tags.as_ref()
     }
 
+    /// The store's redo log. Errors: as [`Store::redo`].
+    pub(crate) fn redo(&self) -> Result<Option<&Region>, SsdError> {
+        let opened = self.store.redo()?;
+        Ok(opened.map(|region| self.redo.get_or_init(|| region)))
+    }
+
+    /// Writes a part of a page by a system call. Errors: Write Fault, and so does every later sync.
+    #[cold]
+    pub(crate) fn write_page(&self, offset: u64, bytes: &[u8]) -> Result<(), Status> {
+        self.store.write_page(offset, bytes).map_err(|error| {
+            self.has_failed.store(true, Ordering::Release);
+            tracing::error!(offset, %error, "a block could not be written");
+            Status::WRITE_FAULT
+        })
+    }
+
     /// True when the store's memory went away, such as by its file being cut. It does not come back.
     pub(crate) fn is_lost(&self) -> bool {
-        let regions = [self.memory.as_ref(), self.tags.as_ref()];
+        let regions = [self.memory.as_ref(), self.tags.as_ref(), self.redo.get()];
         let is_lost = regions.into_iter().flatten().any(Region::is_lost);
         if is_lost && !self.has_failed.swap(true, Ordering::AcqRel) {
             let media = self.store.media_path();

@@ -13,7 +13,7 @@ use unvme_bus::Region;
 use unvme_bus::file_size::without_signal;
 
 use super::identity::{Identity, LABEL_BYTES, Label, Sealed, draw, seal, unseal};
-use super::{CHUNK_BYTES, Store};
+use super::{CHUNK_BYTES, Store, redo};
 use crate::SsdError;
 use crate::hex::bytes_of;
 
@@ -28,6 +28,11 @@ const STATE_FILE: &str = "state.json";
 const SPARE_STATE_FILE: &str = "state.json.new";
 /// State files have whole pages: one that is a few bytes longer than the last takes no more space.
 const STATE_PAGE_BYTES: usize = 4096;
+/// A page of zeroes.
+const ZEROES: [u8; 4096] = [0; 4096];
+/// Bytes of a state file at least, where there is space for them: a state that grows on a file system that is
+/// full by then has its space already.
+const STATE_BYTES_MIN: usize = 64 << 10;
 /// The data is nobody else's business.
 const FILE_MODE: u32 = 0o600;
 
@@ -111,6 +116,16 @@ impl FileStore {
         self.folder.join(format!("index-{chunk}.kv"))
     }
 
+    /// Errors: [`SsdError::State`] when the file has become shorter than the device.
+    fn check_size(&self) -> Result<(), SsdError> {
+        let size = self.file.metadata().map_err(|e| self.media_error("inspect", e))?.len();
+        if size < self.bytes() {
+            let reason = format!("the file was cut to {size} of {} bytes while it was in use", self.bytes());
+            return Err(SsdError::State { path: self.folder.join(MEDIA_FILE), reason });
+        }
+        Ok(())
+    }
+
     fn media_error(&self, what: &'static str, source: impl Into<io::Error>) -> SsdError {
         SsdError::File { path: self.folder.join(MEDIA_FILE), what, source: source.into() }
     }
@@ -135,6 +150,31 @@ impl Store for FileStore {
         boot_id(&fs::read_to_string(BOOT_ID).ok()?)
     }
 
+    fn redo(&self) -> Result<Option<Region>, SsdError> {
+        let owner = redo::Owner { identity: self.identity, life: self.life() };
+        match self.is_read_only {
+            true => redo::open_copy(&self.folder, owner),
+            false => redo::open(&self.folder, owner).map(Some),
+        }
+    }
+
+    fn write_page(&self, offset: u64, bytes: &[u8]) -> Result<(), SsdError> {
+        if self.is_read_only {
+            self.memory.write(offset as usize, bytes);
+            return Ok(());
+        }
+        // A write would make a file that was cut longer again, and what it has lost would read as zeroes.
+        self.check_size()?;
+        match without_signal(|| self.file.write_all_at(bytes, offset)) {
+            // A limit to the size of files that the process creates does not concern one that is as long.
+            Err(e) if e.kind() == io::ErrorKind::FileTooLarge => {
+                self.memory.write(offset as usize, bytes);
+                Ok(())
+            }
+            done => done.map_err(|e| self.media_error("write", e)),
+        }
+    }
+
     fn holds_data(&self, chunk: u64) -> bool {
         self.data.get(chunk as usize).copied().unwrap_or(false)
     }
@@ -151,28 +191,24 @@ impl Store for FileStore {
     }
 
     fn release(&self, chunk: u64) -> Result<(), SsdError> {
+        let start = chunk * CHUNK_BYTES;
+        if self.is_read_only {
+            self.memory.fill(start as usize, CHUNK_BYTES as usize, 0);
+            return Ok(());
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let released = match self.is_read_only {
-            true => Err(Errno::OPNOTSUPP),
-            false => allocate(&self.file, flags, chunk * CHUNK_BYTES),
-        };
-        match released {
-            Err(Errno::OPNOTSUPP) => {
-                self.memory.fill((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize, 0);
-                Ok(())
-            }
+        match allocate(&self.file, flags, start) {
+            // A page at once, and not through the mapping: no kill leaves half a block of zeroes.
+            Err(Errno::OPNOTSUPP) => (start..start + CHUNK_BYTES)
+                .step_by(ZEROES.len())
+                .try_for_each(|at| self.write_page(at, &ZEROES)),
             other => other.map_err(|e| self.media_error("release space", e)),
         }
     }
 
     fn sync(&self) -> Result<(), SsdError> {
         self.file.sync_data().map_err(|e| self.media_error("flush", e))?;
-        let size = self.file.metadata().map_err(|e| self.media_error("inspect", e))?.len();
-        if size < self.bytes() {
-            let reason = format!("the file was cut to {size} of {} bytes while it was in use", self.bytes());
-            return Err(SsdError::State { path: self.media_path(), reason });
-        }
-        Ok(())
+        self.check_size()
     }
 
     fn state_path(&self) -> PathBuf {
@@ -237,10 +273,16 @@ fn replace_state(folder: &Path, identity: Identity, state: &[u8]) -> Result<(), 
     let replace = || -> io::Result<()> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(&spare)?;
-        let space = file.metadata()?.len() as usize;
-        file.write_all_at(&seal(identity, &filled_up(identity, state, space)), 0)?;
+        write_state(&file, identity, state)?;
         file.sync_all()?;
-        exchange(&spare, &path)?;
+        if !exchange(&spare, &path)? {
+            // The space for the next state. Without it there is none ahead, and the state is saved all the
+            // same.
+            let next = options.open(&spare).and_then(|next| write_state(&next, identity, state));
+            if let Err(error) = next {
+                tracing::debug!(%error, "reserve space for the next state");
+            }
+        }
         // The rename itself must survive a power cut too.
         File::open(folder)?.sync_all()
     };
@@ -279,6 +321,29 @@ impl StateFile {
     }
 }
 
+/// Writes a state over what a file has, with space for a longer one; without that where there is none.
+fn write_state(file: &File, identity: Identity, state: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?.len() as usize;
+    // Twice what it is: a state that has grown beyond the least grows on.
+    let ahead = STATE_BYTES_MIN.max(2 * state.len()).next_multiple_of(STATE_PAGE_BYTES);
+    let write = |space: usize| file.write_all_at(&seal(identity, &filled_up(identity, state, space)), 0);
+    match write(before.max(ahead)) {
+        Err(e) if before < ahead && is_full(&e) => {
+            file.set_len(before as u64)?;
+            write(before)
+        }
+        done => done,
+    }
+}
+
+/// Whether an error is that of a file system, or a quota, without space.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
 /// Text of a state, with what fills it up to whole pages, and to `space` bytes, when it is sealed.
 fn filled_up(identity: Identity, state: &[u8], space: usize) -> Vec<u8> {
     let bytes = seal(identity, state).len();
@@ -289,11 +354,13 @@ fn filled_up(identity: Identity, state: &[u8], space: usize) -> Vec<u8> {
 }
 
 /// Makes `new` what `path` is. What that was before is `new` afterwards, where the file system can do that:
-/// the space for the next one.
-fn exchange(new: &Path, path: &Path) -> io::Result<()> {
+/// the space for the next one. Returns whether it is.
+fn exchange(new: &Path, path: &Path) -> io::Result<bool> {
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
-        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::rename(new, path),
-        done => Ok(done?),
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::rename(new, path).map(|()| false)
+        }
+        done => Ok(done.map(|()| true)?),
     }
 }
 

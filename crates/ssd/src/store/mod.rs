@@ -4,6 +4,7 @@ mod backing;
 mod file;
 mod identity;
 mod memory;
+pub(crate) mod redo;
 pub(crate) mod sums;
 pub(crate) mod tags;
 
@@ -61,6 +62,24 @@ pub trait Store: Send + Sync {
     /// False when nothing outlives the process: what only recovery needs is not written then.
     fn persists(&self) -> bool {
         true
+    }
+
+    /// Memory for a redo log that outlives the process, and holds what the last process has left in it unless
+    /// that may be incomplete; asked once, when the device is made. `None` when nothing that is written
+    /// outlives the process. Errors: when there is no space for it, or the file system fails.
+    fn redo(&self) -> Result<Option<Region>, SsdError> {
+        Ok(None)
+    }
+
+    /// Writes bytes that lie within one 4 KiB page of a reserved chunk, of which a kill of the process leaves
+    /// all or nothing; for a store whose [`Store::redo`] fails. Errors: when the file system fails.
+    fn write_page(&self, offset: u64, bytes: &[u8]) -> Result<(), SsdError> {
+        let memory = self.memory().ok_or_else(|| SsdError::State {
+            path: self.media_path(),
+            reason: "the store keeps no data that could be written".into(),
+        })?;
+        memory.write(offset as usize, bytes);
+        Ok(())
     }
 
     /// True when the chunk may hold data from earlier; asked once, when the device is made.

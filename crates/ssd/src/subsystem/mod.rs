@@ -15,6 +15,7 @@
 //! errors, firmware and counters, the controllers' and the subsystem's, is held while another is taken (that
 //! of `saving` alone is held over others, see [`saved`]), and nobody locks a queue while holding one of them.
 
+mod claims;
 mod saving;
 
 use std::convert::Infallible;
@@ -29,6 +30,7 @@ use unvme_spec::feature::Timestamp;
 use unvme_spec::log_page::AsyncEvent;
 
 use crate::association::Association;
+use crate::claims::Claims;
 use crate::controllers::{CONTROLLERS_MAX, ControllerSet, FIRST_CONTROLLER};
 use crate::error_log::ErrorLog;
 use crate::fault::Faults;
@@ -56,6 +58,8 @@ pub(crate) struct Subsystem {
     pub(crate) changing: Mutex<()>,
     /// The namespaces as nobody in particular sees them; each controller has a view of its own.
     pub(crate) namespaces: Published<NamespaceTable>,
+    /// Namespaces that hosts have claimed.
+    pub(crate) claims: Claims,
     pub(crate) media: Arc<Media>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) fdp: Arc<Fdp>,
@@ -99,6 +103,7 @@ impl Subsystem {
             worn_out: AtomicBool::new(false),
             faults: Arc::new(Faults::start(restored.faults, &config.faults)?),
             fdp: Arc::new(restored.fdp),
+            claims: Claims::default(),
             media,
             timing: timing.map(Mutex::new),
             retired: Mutex::default(),
@@ -273,6 +278,7 @@ impl Ssd {
         }
         let controller = self.sibling(cntlid, table.seen_by(newcomer, false), association)?;
         subsystem.enter(&controller);
+        subsystem.show_claims();
         subsystem.publish(&table);
         tracing::debug!(serial = self.config.serial, cntlid, "a controller was added");
         Ok(controller)
@@ -310,6 +316,7 @@ impl Ssd {
         self.stop_serving();
         self.remove_queues();
         self.close_iterators();
+        self.release_claims();
         if self.subsystem.leave(self.cntlid) {
             self.close_device();
         }

@@ -230,6 +230,37 @@ fn pairs_are_deleted_and_stored_anew_on_a_file_system_without_space() {
     }
 }
 
+/// Each process that deletes a pair begins a segment; on a file system that others have filled none gets
+/// space.
+#[test]
+fn pairs_are_deleted_by_one_process_after_another_on_a_file_system_that_others_have_filled() {
+    let mut random = Random(18);
+    for bytes in [100, 10_000] {
+        let disk = Disk::new(&vec![0; 64 << 20], || {});
+        let taken = Arc::new(Mutex::new(BTreeSet::new()));
+        let scarce = |space| {
+            let disk = DiskStore(Arc::clone(&disk));
+            Box::new(Scarce { disk, space, taken: Arc::clone(&taken) })
+        };
+        let mut pairs = Pairs::new(create(scarce(usize::MAX)), 0);
+        // More than a segment of them, and the last one is as good as full.
+        let count = 30 + (2 << 20) / bytes;
+        for number in 0..count {
+            assert_eq!(pairs.put(&key(number), &random.bytes(bytes)), Ok(()));
+        }
+        drop(pairs);
+        let space = taken.lock().unwrap().len();
+        for number in 0..30 {
+            let mut pairs = Pairs::new(open(scarce(space)), 0);
+            assert_eq!(pairs.delete(&key(number)), Ok(true), "{bytes} bytes, {number}");
+            assert_eq!(pairs.exist(&key(number)), Ok(false));
+        }
+        let mut pairs = Pairs::new(open(scarce(space)), 0);
+        let there = (0..count).filter(|&number| pairs.exist(&key(number)) == Ok(true)).count();
+        assert_eq!(there, count - 30, "{bytes} bytes");
+    }
+}
+
 /// Values of a MiB each leave half a segment that nothing but small ones can use: there is no space on the
 /// media any more while some of the capacity is left, and copying makes none.
 #[test]
