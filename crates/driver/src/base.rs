@@ -7,6 +7,7 @@ use unvme_bus::{Clock, DmaPool, lock};
 use unvme_spec::Qid;
 use unvme_spec::regs::Cap;
 
+use crate::claim::Claimed;
 use crate::numbers::Numbers;
 use crate::options::ControllerOptions;
 
@@ -30,6 +31,7 @@ pub(crate) struct Base {
     pub(crate) epoch: AtomicU64,
     /// Queue identifiers. That of the admin queue, 0, is always taken.
     pub(crate) queues: Numbers,
+    pub(crate) claimed: Claimed,
     limits: Mutex<Limits>,
     /// Why commands were last ended otherwise than by the device.
     ended_by: Mutex<Option<String>>,
@@ -51,6 +53,7 @@ impl Base {
             options,
             epoch: AtomicU64::new(epoch),
             queues: numbers,
+            claimed: Claimed::default(),
             limits: Mutex::new(limits),
             ended_by: Mutex::new(None),
         }

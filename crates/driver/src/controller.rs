@@ -10,6 +10,7 @@ use unvme_spec::regs::Cap;
 use unvme_spec::{Sqe, fabrics as spec};
 
 use crate::base::Base;
+use crate::claim::Claimed;
 use crate::command::{Completion, Payload};
 use crate::fabrics::{TcpDevice, TcpQueue};
 use crate::kernel::{KernelDevice, KernelQueue};
@@ -75,6 +76,10 @@ impl Controller {
             Host::Kernel(device) => &device.base,
             Host::Tcp(device) => &device.base,
         }
+    }
+
+    pub(crate) fn claimed(&self) -> &Claimed {
+        &self.base().claimed
     }
 
     /// Brings a controller up: disable, admin queue, enable, Identify, I/O command sets, number of queues,

@@ -57,6 +57,8 @@ mod admin;
 mod arbitration;
 mod base;
 mod bring_up;
+mod claim;
+mod claims;
 mod command;
 mod controller;
 mod error;
@@ -80,6 +82,7 @@ mod watch;
 
 pub use admin::{FeatureValue, LogRequest};
 pub use arbitration::WEIGHTS;
+pub use claim::ClaimKind;
 pub use command::{Completion, KvCommand, Payload, Rejected};
 pub use controller::{Controller, Keeper};
 pub use error::Error;

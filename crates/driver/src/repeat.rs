@@ -15,6 +15,11 @@ pub(crate) fn may_repeat(sqe: &Sqe) -> bool {
     sqe.fuse() == Fuse::Normal && readings.peek().is_some() && readings.all(|repeats| repeats)
 }
 
+/// As [`may_repeat`], for a command that is known to be one of the command set `csi`.
+pub(crate) fn may_repeat_in(csi: u8, sqe: &Sqe) -> bool {
+    sqe.fuse() == Fuse::Normal && repeats(csi, sqe).unwrap_or(false)
+}
+
 /// The same for one command set; `None` for a command that it does not have.
 fn repeats(csi: u8, sqe: &Sqe) -> Option<bool> {
     let facts = command::io(csi, sqe.opcode)?;

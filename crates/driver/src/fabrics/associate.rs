@@ -19,6 +19,7 @@ use crate::bring_up::{
     CAP_CSS_NVM, CAP_CSS_PROFILE, IO_QUEUES_MAX, IOCQES, IOSQES, best_profile, events_request,
     queues_granted, queues_request, set_feature,
 };
+use crate::claim::Claimed;
 use crate::options::{ControllerOptions, DEPTH_MAX};
 use crate::tcp::{Agreement, TcpTarget};
 use crate::{Error, limits};
@@ -61,14 +62,16 @@ pub(super) struct Identity {
     subnqn: [u8; 256],
 }
 
-/// Makes an association and brings its controller up. Errors: those of [`Connection::open`];
-/// [`Error::Unsupported`] for a controller the driver cannot use, [`Error::Gone`] for one with a fatal
-/// status.
+/// Makes an association, brings its controller up and renews the claims of an earlier one. Errors: those of
+/// [`Connection::open`]; [`Error::Unsupported`] for a controller the driver cannot use, [`Error::Gone`] for
+/// one with a fatal status, [`Error::Status`] with Reservation Conflict when another association has claimed
+/// what this host had.
 pub(super) fn associate(
     target: &TcpTarget,
     options: &ControllerOptions,
     pool: &DmaPool,
     wanted: u16,
+    claimed: &Claimed,
 ) -> Result<Association, Error> {
     let mut connection = Connection::open(target, pool, Role::admin(ADMIN_DEPTH + 1))?;
     let (cap, cc) = enable(&mut connection, &options.clock)?;
@@ -81,6 +84,14 @@ pub(super) fn associate(
     let granted = connection.succeed("Set Features (Number of Queues)", queues_request(wanted), None)?;
     if let Err(e) = connection.succeed("Set Features", events_request(&identify), None) {
         tracing::warn!(error = %e, "asynchronous event configuration");
+    }
+    for (sqe, words) in claimed.commands() {
+        match connection.succeed("Claim Send", sqe, Some(words.as_slice())) {
+            Ok(_) => {}
+            // The claim may still be this host's own, of an association whose end the target has not seen.
+            Err(e) if is_conflict(&e) => return Err(e),
+            Err(e) => tracing::error!(error = %e, nsid = sqe.nsid, "a namespace could not be claimed again"),
+        }
     }
     let in_capsule_bytes = match identify.icdoff {
         0 => identify.ioccsz.saturating_mul(CAPSULE_UNIT_BYTES).saturating_sub(SQE_BYTES),
@@ -110,6 +121,11 @@ pub(super) fn associate(
     let lost = || Error::Unreachable(format!("{}: the connection was lost", target.shown()));
     let (stream, agreed) = connection.into_parts().ok_or_else(lost)?;
     Ok(Association { facts, limits, stream, agreed })
+}
+
+/// True when another association has claimed a namespace that this host had claimed before.
+pub(super) fn is_conflict(error: &Error) -> bool {
+    error.status().is_some_and(|status| status.kind() == Status::RESERVATION_CONFLICT)
 }
 
 /// Sets CC.EN and waits for CSTS.RDY. Errors: as [`associate`].

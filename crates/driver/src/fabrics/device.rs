@@ -12,8 +12,9 @@ use unvme_spec::regs::{self, Csts};
 use unvme_spec::{Cid, Qid, Sqe, admin};
 
 use super::admin::{AdminLimits, TcpAdmin};
-use super::associate::{Association, Facts, associate};
+use super::associate::{Association, Facts, associate, is_conflict};
 use crate::base::Base;
+use crate::claim::Claimed;
 use crate::command::{Completion, Payload, command_name};
 use crate::options::ControllerOptions;
 use crate::tcp::{Broken, TcpTarget};
@@ -69,7 +70,7 @@ impl TcpDevice {
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
         let pool = DmaPool::new(Arc::new(AddressSpace::new()));
-        let new = associate(&target, &options, &pool, options.io_queues)?;
+        let new = associate(&target, &options, &pool, options.io_queues, &Claimed::default())?;
         let now = options.clock.now();
         let admin = TcpAdmin::new(pool.id(), new.limits.transfer_bytes_max)?;
         let this = Self {
@@ -185,7 +186,8 @@ impl TcpDevice {
         }
         let Base { options, pool, .. } = &self.base;
         let wanted = self.base.queues_max().max(1) as u16;
-        let made = associate(&self.target, options, pool, wanted).and_then(|new| self.recognize(new));
+        let made = associate(&self.target, options, pool, wanted, &self.base.claimed)
+            .and_then(|new| self.recognize(new));
         let now = self.base.options.clock.now();
         let missed = now.saturating_sub(*since);
         let policy = &self.target.reconnect;
@@ -196,7 +198,7 @@ impl TcpDevice {
                 self.base.epoch.fetch_add(1, Ordering::Release);
                 Ok(())
             }
-            Err(e) if missed >= nanoseconds(policy.give_up_after) || matches!(e, Error::Gone { .. }) => {
+            Err(e) if missed >= self.patience(&e) || matches!(e, Error::Gone { .. }) => {
                 let reason = format!("{}; {}", why, e.reason());
                 self.give_up(life, reason);
                 self.base.epoch.fetch_add(1, Ordering::Release);
@@ -208,6 +210,16 @@ impl TcpDevice {
                 *delay = policy.after(*delay);
                 Err(e)
             }
+        }
+    }
+
+    /// For how many nanoseconds a lost association is tried again after `error`. The claims of the old one
+    /// end when the target has heard nothing of it for the time of the keep-alive.
+    fn patience(&self, error: &Error) -> u64 {
+        let policy = &self.target.reconnect;
+        match is_conflict(error) {
+            true => nanoseconds(policy.give_up_after.max(self.target.keep_alive.saturating_mul(2))),
+            false => nanoseconds(policy.give_up_after),
         }
     }
 

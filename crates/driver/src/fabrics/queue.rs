@@ -29,10 +29,13 @@ const QUEUE_ID_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A connection to a controller of a TCP target, with the slots of its commands.
 ///
-/// While the connection is lost, commands are taken until all slots are: those
-/// that the target has never seen, and those that only read, are sent when it is back; the others end with
-/// [`unvme_spec::Status::ABORTED_BY_HOST`], as they may have been executed. After a time without a connection
-/// ([`crate::Reconnect::give_up_after`]) everything ends that way, and nothing is taken any more.
+/// While the connection is lost, commands are accepted until all slots are in use. When it is back, the queue
+/// sends those that the target has never seen, and those that leave and answer the same when they are
+/// executed twice: reads, writes, Write Zeroes, deallocation, Flush, stores without a condition. They go in
+/// the order of their submission, before later ones. The others (fused pairs, conditional stores, deletes
+/// that answer whether the key existed, append, batches) end with [`unvme_spec::Status::ABORTED_BY_HOST`], as
+/// they may have been executed. After a time without a connection ([`crate::Reconnect::give_up_after`])
+/// everything ends that way, and nothing is accepted any more.
 pub struct TcpQueue {
     link: Link,
     /// The epoch the connection is of, or [`NEVER`] while there is none.
@@ -252,10 +255,11 @@ impl TcpQueue {
             return;
         }
         self.gate = NEVER;
-        self.link.close();
         if self.device.resends_since(self.joined) {
+            self.link.discard();
             self.link.requeue(true);
         } else {
+            self.link.close();
             self.link.abort_all();
         }
         self.joined = epoch;

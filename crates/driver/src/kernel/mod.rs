@@ -15,21 +15,24 @@
 //!
 //! The modules `uring`, `fixed` and `ioctl` are the driver's only unsafe code.
 
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{AddressSpace, DmaPool};
-use unvme_spec::Sqe;
 use unvme_spec::regs::{Cap, VERSION_2_0};
+use unvme_spec::{Nsid, Sqe, admin};
 
 use crate::base::{Base, Limits};
+use crate::claim::ClaimKind;
 use crate::command::{Completion, Payload};
 use crate::options::{ControllerOptions, DEPTH_MAX};
 use crate::{Error, limits};
 
 mod block;
+mod claims;
 mod describe;
 mod errno;
 mod fixed;
@@ -46,6 +49,7 @@ mod wire;
 pub use queue::KernelQueue;
 
 use block::BlockFile;
+use claims::NodeClaims;
 use nodes::{Node, Roots};
 use nvme::NvmeNodes;
 
@@ -61,6 +65,7 @@ pub(crate) struct KernelDevice {
     /// What rings register of the pool's memory.
     memory: Arc<AddressSpace>,
     target: Target,
+    claims: NodeClaims,
 }
 
 impl KernelDevice {
@@ -95,7 +100,12 @@ impl KernelDevice {
         let limits = Limits { cap, version, depth_max: DEPTH_MAX, transfer_bytes_max, firmware_piece_bytes };
         // The kernel has no limit of rings, and shares its own queues among them.
         let queues = usize::from(options.io_queues);
-        Ok(Self { base: Base::new(pool, options, 2, queues, limits), memory, target })
+        Ok(Self {
+            base: Base::new(pool, options, 2, queues, limits),
+            memory,
+            target,
+            claims: NodeClaims::default(),
+        })
     }
 
     /// Sends an admin command and waits for its completion, whatever its status.
@@ -112,6 +122,7 @@ impl KernelDevice {
             )));
         }
         let payload = payload.map(|payload| payload.check(usize::MAX, base.pool.id())).transpose()?;
+        self.check_reshaping(&sqe)?;
         match &self.target {
             Target::Nvme(nodes) => nodes.admin(sqe, payload, self.base.options.admin_timeout),
             Target::Block(file) => Ok(match describe::answer(file, &sqe) {
@@ -137,5 +148,80 @@ impl KernelDevice {
         // The kernel does more on its own, which nobody counts.
         self.base.epoch.fetch_add(2, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// What a namespace is called, whichever node leads to it; `None` when there is no such namespace.
+    fn claim_name(&self, nsid: Nsid) -> Option<String> {
+        match &self.target {
+            Target::Nvme(nodes) => nodes.kernel_name(nsid),
+            Target::Block(file) => {
+                let found = rustix::fs::fstat(file.as_fd()).ok()?;
+                if rustix::fs::FileType::from_raw_mode(found.st_mode).is_file() {
+                    return Some(format!("file-{:x}-{:x}", found.st_dev, found.st_ino));
+                }
+                let (major, minor) = (libc::major(found.st_rdev), libc::minor(found.st_rdev));
+                nodes::block_name(major, minor).or(Some(format!("block-{major}-{minor}")))
+            }
+        }
+    }
+
+    /// As [`crate::Controller::claim`], against the programs of this machine.
+    pub(crate) fn claim(&self, nsid: Nsid, kind: ClaimKind, holder: &str) -> Result<bool, Error> {
+        let Some(name) = self.claim_name(nsid) else { return Ok(false) };
+        self.claims.claim(nsid, &name, kind, holder)
+    }
+
+    /// As [`crate::Controller::release`].
+    pub(crate) fn release(&self, nsid: Nsid, kind: ClaimKind) {
+        self.claims.release(nsid, kind);
+    }
+
+    /// As [`crate::Controller::claims`].
+    pub(crate) fn claims(&self, nsid: Nsid) -> Result<String, Error> {
+        let namespaces = match &self.target {
+            Target::Nvme(nodes) if nsid == Nsid::ALL => nodes.of_controller(),
+            Target::Block(_) => vec![Nsid(1)],
+            Target::Nvme(_) => vec![nsid],
+        };
+        let mut text = String::new();
+        for nsid in namespaces {
+            let Some(name) = self.claim_name(nsid) else { continue };
+            if let Some(holder) = claims::holder(&name)? {
+                text.push_str(&format!("namespace {nsid}: {holder}\n"));
+            }
+        }
+        Ok(text)
+    }
+
+    /// Whether this process may change a namespace, and keeps others from claiming it from now on.
+    fn admits_changes(&self, nsid: Nsid) -> Result<bool, Error> {
+        match self.claim_name(nsid) {
+            Some(name) => self.claims.admits_changes(nsid, &name),
+            None => Ok(true),
+        }
+    }
+
+    /// Refuses an admin command that would change the contents, the format or the existence of a namespace
+    /// which a program has claimed, be it this one.
+    fn check_reshaping(&self, sqe: &Sqe) -> Result<(), Error> {
+        let nsid = match admin::Command::parse(sqe) {
+            admin::Command::FormatNvm(format) => format.nsid,
+            admin::Command::NamespaceManagement(manage)
+                if manage.operation == admin::NamespaceOperation::Delete =>
+            {
+                manage.nsid
+            }
+            admin::Command::NamespaceAttachment(attach)
+                if attach.operation == admin::AttachmentOperation::Detach =>
+            {
+                attach.nsid
+            }
+            _ if sqe.opcode == admin::opcode::SANITIZE => Nsid::ALL,
+            _ => return Ok(()),
+        };
+        match claims::unless_denied(self.claims(nsid).map(|found| found.is_empty()), true)? {
+            true => Ok(()),
+            false => Err(claims::conflict()),
+        }
     }
 }

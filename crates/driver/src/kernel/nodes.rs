@@ -129,6 +129,11 @@ pub(super) fn block_of(roots: &Roots, namespace: &Path) -> Option<PathBuf> {
     folder.exists().then_some(folder)
 }
 
+/// What the kernel calls a block device.
+pub(super) fn block_name(major: u32, minor: u32) -> Option<String> {
+    file_name(&fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?)
+}
+
 /// A number of sysfs.
 pub(super) fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()

@@ -125,6 +125,28 @@ impl NvmeNodes {
         Ok(Some(file))
     }
 
+    /// What the kernel calls the block device of a namespace, whether this is its controller or a node of it.
+    pub(super) fn kernel_name(&self, nsid: Nsid) -> Option<String> {
+        let own = (self.scope == Scope::Namespace(nsid)).then(|| self.path.clone());
+        let path = own.or_else(|| {
+            let mut nodes = nodes::namespaces(&self.roots, &self.controller).into_iter();
+            nodes.find(|node| node.nsid == nsid.0).map(|node| node.path)
+        });
+        let path = path?;
+        Some(format!("nvme{}", path.file_name()?.to_str()?.strip_prefix("ng")?))
+    }
+
+    /// Namespaces of the controller, which its admin commands can change.
+    pub(super) fn of_controller(&self) -> Vec<Nsid> {
+        let own = match self.scope {
+            Scope::Namespace(nsid) => Some(nsid),
+            Scope::Controller => None,
+        };
+        let all = nodes::namespaces(&self.roots, &self.controller).into_iter().map(|node| Nsid(node.nsid));
+        let others: Vec<Nsid> = all.filter(|nsid| Some(*nsid) != own).collect();
+        own.into_iter().chain(others).collect()
+    }
+
     /// Passthrough nodes of the namespaces that can be reached.
     fn paths(&self) -> Vec<PathBuf> {
         match self.scope {

@@ -12,7 +12,7 @@ use super::nvme::NvmeNodes;
 use super::steps::{FILE, Next, Work};
 use super::uring::{Operation, Reaped, Uring, UringOptions};
 use super::wire::CommandKind;
-use super::{KernelDevice, Target, errno};
+use super::{KernelDevice, Target, claims, errno};
 use crate::Error;
 use crate::command::{Completion, KvCommand, Payload, Rejected};
 use crate::options::{CompletionMode, DataPointers, QueueOptions};
@@ -56,6 +56,8 @@ pub struct KernelQueue {
     ended: VecDeque<Ended>,
     waiter: Waiter,
     device: Arc<KernelDevice>,
+    /// Namespaces that commands of this queue may change.
+    admitted: Vec<Nsid>,
     command_timeout: Duration,
     abort_grace: Duration,
     transfer_bytes_max: usize,
@@ -122,6 +124,7 @@ impl KernelQueue {
             ended: VecDeque::with_capacity(options.depth.into()),
             waiter,
             device: Arc::clone(device),
+            admitted: Vec::new(),
             command_timeout: options.command_timeout,
             abort_grace: options.abort_grace,
             transfer_bytes_max: device.base.limits().transfer_bytes_max,
@@ -152,6 +155,17 @@ impl KernelQueue {
         }
         if let Some(error) = self.waiter.gone() {
             return Err(Rejected { error, buf });
+        }
+        if claims::may_change(sqe.opcode) && !self.admitted.contains(&Nsid(sqe.nsid)) {
+            match self.device.admits_changes(Nsid(sqe.nsid)) {
+                Ok(true) => self.admitted.push(Nsid(sqe.nsid)),
+                Ok(false) => {
+                    let index = self.take_slot(buf, token)?;
+                    self.end(index, claims::CONFLICT, 0);
+                    return Ok(());
+                }
+                Err(error) => return Err(Rejected { error, buf }),
+            }
         }
         match self.way {
             Way::Passthrough { .. } => self.pass(&sqe, buf, bytes, token),

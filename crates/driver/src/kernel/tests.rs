@@ -142,7 +142,7 @@ fn a_command_that_was_given_up_keeps_its_buffer_and_its_late_completion_is_nobod
     let pool = DmaPool::new(memory.clone());
     let options = uring::UringOptions { depth: 1, polls_device: false, cooperative: false };
     let mut ring = uring::Uring::new(&memory, &options).unwrap();
-    ring.register_file(0, std::os::fd::AsFd::as_fd(&reader)).unwrap();
+    ring.register_file(0, AsFd::as_fd(&reader)).unwrap();
     let index = ring.take(Some(pool.alloc(512).unwrap()), 9).unwrap();
     let place = uring::Place::Payload;
     let operation = uring::Operation::Read { file: 0, offset: 0, place, skip: 0, bytes: 512 };

@@ -200,13 +200,25 @@ impl KvNamespace {
     /// as [`KvNamespace::store`].
     #[inline]
     pub fn delete<'a>(&self, key: KvKey<'a>) -> Result<KvCommand<'a>, Error> {
+        self.delete_as(key, delete_option::CHECK_EXISTENCE)
+    }
+
+    /// Delete of a key that need not exist. The vendor command is then a success either way, and executed
+    /// twice it is what it is executed once: it is sent again to a device that was out of reach. Errors: as
+    /// [`KvNamespace::store`].
+    #[inline]
+    pub fn delete_if_present<'a>(&self, key: KvKey<'a>) -> Result<KvCommand<'a>, Error> {
+        self.delete_as(key, 0)
+    }
+
+    #[inline]
+    fn delete_as<'a>(&self, key: KvKey<'a>, option: u8) -> Result<KvCommand<'a>, Error> {
         if !self.has_vendor_for(key)
             && self.is_standard(key, Need::Nothing)
             && let Some(wire) = kv::Key::new(key.bytes)
         {
             return Ok(KvCommand::standard(kv::Command::Delete(wire).encode(self.nsid()), 0));
         }
-        let option = delete_option::CHECK_EXISTENCE;
         let wire = self.vendor_key(key, Need::Nothing)?;
         Ok(self.vendor_command(samsung_kv::Command::Delete { key: wire, option }, key, 0))
     }

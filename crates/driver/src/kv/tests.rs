@@ -1,10 +1,12 @@
 //! The entries of both dialects, byte by byte, and what is refused.
 
+use unvme_spec::identify::csi;
 use unvme_spec::samsung_kv::{IterateType, KeyspaceField, Prefix, batch_result};
 use unvme_spec::{Nsid, Sqe, Status, samsung_kv};
 
 use super::*;
 use crate::KvCommand;
+use crate::repeat::may_repeat_in;
 
 /// A namespace 7 with both dialects and 256 MiB transfers.
 fn both() -> KvNamespace {
@@ -75,6 +77,18 @@ fn a_short_key_goes_out_in_the_standard_set() {
     let command = both().list(b"k", 1000).unwrap();
     assert_eq!(words(&command.sqe), [6, 7, 0x6b, 0, 0, 1000, 1, 0, 0, 0, 0]);
     assert_eq!(words(&both().flush().sqe), [0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_delete_of_a_key_that_need_not_exist_may_be_repeated() {
+    let key = KvKey::new(b"abcd");
+    let asks = both().delete(key).unwrap();
+    assert!(!may_repeat_in(csi::KEY_VALUE, asks.sqe()));
+    for namespace in [both(), vendor_only()] {
+        let command = namespace.delete_if_present(key).unwrap();
+        assert_eq!(command.sqe().opcode, asks.sqe().opcode);
+        assert!(may_repeat_in(csi::KEY_VALUE, command.sqe()));
+    }
 }
 
 #[test]

@@ -266,6 +266,7 @@ impl PcieDevice {
         if let Some(arbitration) = self.arbitration() {
             self.restore_arbitration(arbitration);
         }
+        self.claim_again();
         self.configure_events(&identify);
         self.admin.arm_events(u32::from(identify.aerl_z) + 1)
     }
@@ -338,6 +339,21 @@ impl PcieDevice {
         }
         if let Err(e) = self.bring_up_command(set_feature(fid::ARBITRATION, wanted.into_bits()), None) {
             tracing::warn!(error = %e, "arbitration");
+        }
+    }
+
+    /// Claims what was claimed before a reset. What another host has claimed since then is not this one's any
+    /// more, and the device refuses commands that would change it.
+    fn claim_again(&self) {
+        for (sqe, words) in self.base.claimed.commands() {
+            let payload = self.base.pool.alloc(words.len()).map(|mut buf| {
+                buf.write(0, &words);
+                Payload { bytes: words.len(), buf }
+            });
+            let claimed = payload.map_err(Error::from);
+            if let Err(e) = claimed.and_then(|payload| self.bring_up_command(sqe, Some(payload))) {
+                tracing::error!(error = %e, nsid = sqe.nsid, "a namespace could not be claimed again");
+            }
         }
     }
 

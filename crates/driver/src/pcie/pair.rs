@@ -97,6 +97,14 @@ struct FarList {
     memory: DmaBuf,
 }
 
+/// An entry as it was submitted.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    words: [u64; 8],
+    /// Number of the command in the order of submission on its queue.
+    serial: u64,
+}
+
 /// A submission queue and its completion queue.
 pub(crate) struct Pair {
     sq: Region,
@@ -110,7 +118,9 @@ pub(crate) struct Pair {
     /// Completions of a device that has moved since.
     early: VecDeque<Completion>,
     /// The entry of each slot's command, for a device that may move.
-    kept: Option<Box<[[u64; 8]]>>,
+    kept: Option<Box<[Kept]>>,
+    /// Number of the next entry that is kept.
+    serial: u64,
     /// Entries of the submission queue: one more than there are slots, as a queue of n entries holds n - 1.
     sq_entries: u32,
     tail: u32,
@@ -173,7 +183,8 @@ impl Pair {
             outstanding: 0,
             ended: 0,
             early: VecDeque::new(),
-            kept: config.is_movable.then(|| vec![[0; 8]; config.depth.into()].into()),
+            kept: config.is_movable.then(|| vec![Kept::default(); config.depth.into()].into()),
+            serial: 0,
             sq_entries,
             tail: 0,
             tail_rung: 0,
@@ -294,7 +305,8 @@ impl Pair {
         sqe.cid = cid;
         let words = sqe.to_words();
         if let Some(entry) = self.kept.as_mut().and_then(|kept| kept.get_mut(index as usize)) {
-            *entry = words;
+            *entry = Kept { words, serial: self.serial };
+            self.serial += 1;
         }
         self.append(words);
         Ok(())
@@ -542,20 +554,22 @@ impl Pair {
             self.tail_rung = wrap(self.tail_rung + 1, self.sq_entries);
         }
         self.restart();
-        for index in 0..self.slots.len() {
-            let (Some(slot), Some(kept)) = (self.slots.get_mut(index), &self.kept) else { break };
-            if slot.tag & BUSY == 0 {
-                continue;
-            }
-            let words = kept.get(index).copied().unwrap_or_default();
-            let sqe: Sqe = zerocopy::transmute!(words);
+        let Some(kept) = &self.kept else { return };
+        let mut again = Vec::new();
+        for (slot, kept) in self.slots.iter_mut().zip(kept.iter()).filter(|(slot, _)| slot.tag & BUSY != 0) {
+            let sqe: Sqe = zerocopy::transmute!(kept.words);
             if unseen.contains(&(slot.tag as u16)) || may_repeat(&sqe) {
                 slot.deadline = 0;
-                self.append(words);
+                again.push(*kept);
             } else {
                 slot.tag = slot.tag & !BUSY | ABORTED;
                 self.ended += 1;
             }
+        }
+        // In the order of their submission, as the device saw them the first time.
+        again.sort_unstable_by_key(|kept| kept.serial);
+        for kept in again {
+            self.append(kept.words);
         }
     }
 

@@ -13,7 +13,7 @@ use unvme_spec::command::{self, Access, Changes, CommandSet, Direction, Facts, i
 use unvme_spec::identify::csi;
 use unvme_spec::samsung_kv::KEY_CAPSULE_BYTES;
 use unvme_spec::tcp::fatal_error;
-use unvme_spec::{Cid, Cqe, Fuse, Sqe, Status, admin};
+use unvme_spec::{Cid, Cqe, Sqe, Status, admin};
 
 use super::inbox::{Arrival, Inbox, Taken};
 use super::outbox::Outbox;
@@ -21,6 +21,7 @@ use super::pdu::{self, Agreement, Fault, Head, R2TS_MAX};
 use super::slots::{Order, Slot, Slots, Stage};
 use crate::Error;
 use crate::command::{Completion, NO_KEY_MEMORY, Payload, Rejected};
+use crate::repeat::{may_repeat, may_repeat_in};
 
 /// A command is sent again so many times at most: a target that breaks over a command gets it no more.
 const RESENDS_MAX: u8 = 8;
@@ -154,11 +155,25 @@ impl Link {
         self.stream.take()
     }
 
-    /// Ends the connection.
+    /// Ends the connection, after what the kernel still has to send.
     pub(crate) fn close(&mut self) {
         if let Some(mut stream) = self.stream.take() {
             stream.finish();
         }
+        self.forget_connection();
+    }
+
+    /// Ends a connection whose commands are sent again on the next one. What the kernel has not sent is
+    /// discarded, as in Linux (`sock_no_linger`): an old write must not arrive after its repetition, and
+    /// after later writes of the same blocks.
+    pub(crate) fn discard(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            stream.discard();
+        }
+        self.forget_connection();
+    }
+
+    fn forget_connection(&mut self) {
         // No part of a buffer waits any more.
         for (index, slot) in self.slots.busy() {
             if slot.unsent > 0 {
@@ -197,13 +212,15 @@ impl Link {
                 slot.resent += 1;
                 slot.renew();
                 slot.rename();
-                again.push(index);
+                again.push((slot.serial, index));
             } else {
                 slot.stage = Stage::Ended;
                 self.ended.push_back(Ended { index, status: Status::ABORTED_BY_HOST, result: 0 });
             }
         }
-        for index in again.into_iter().rev() {
+        // In the order of their submission, as they went out the first time.
+        again.sort_unstable();
+        for (_, index) in again.into_iter().rev() {
             self.outbox.waiting.push_front(index);
         }
     }
@@ -617,8 +634,13 @@ fn bytes_due(sqe: &Sqe, bytes: u32, is_admin: bool, is_kv: bool) -> u32 {
     }
 }
 
-/// Whether a command may be executed twice: it changes nothing. Half of a fused pair is nothing.
+/// Whether a command that may have been executed may be executed again. Of admin commands, those that change
+/// nothing.
 fn is_repeatable(slot: &Slot, is_admin: bool) -> bool {
-    let facts = facts_of(&slot.sqe, is_admin, slot.is_kv);
-    slot.sqe.fuse() == Fuse::Normal && facts.is_some_and(|facts| facts.changes == Changes::Nothing)
+    if is_admin {
+        let facts = CommandSet::Admin.facts(slot.sqe.opcode);
+        return facts.is_some_and(|facts| facts.changes == Changes::Nothing);
+    }
+    // An entry that came as one says nothing of its namespace's command set.
+    if slot.is_kv { may_repeat_in(csi::KEY_VALUE, &slot.sqe) } else { may_repeat(&slot.sqe) }
 }

@@ -30,6 +30,8 @@ pub(super) type LongKey = [u8; KEY_CAPSULE_BYTES as usize];
 pub(super) struct Slot {
     pub(super) sqe: Sqe,
     pub(super) token: u64,
+    /// Number of the command in the order of submission on its queue.
+    pub(super) serial: u64,
     pub(super) buf: Option<DmaBuf>,
     /// Bytes the command transfers.
     pub(super) bytes: u32,
@@ -85,6 +87,8 @@ pub(super) struct Slots {
     /// First free slot. Last in, first out: the slot used last is the one in the cache.
     free: u32,
     taken: u32,
+    /// Number of the next command.
+    serial: u64,
     /// Commands with more data for the host than is worth copying.
     long_reads: u32,
 }
@@ -98,6 +102,7 @@ impl Slots {
         let slot = |index: u32| Slot {
             sqe: Sqe::default(),
             token: 0,
+            serial: 0,
             buf: None,
             bytes: 0,
             received: 0,
@@ -122,6 +127,7 @@ impl Slots {
             long_keys: vec![[0; KEY_CAPSULE_BYTES as usize]; keys.into()].into_boxed_slice(),
             free: 0,
             taken: 0,
+            serial: 0,
             long_reads: 0,
         }
     }
@@ -164,6 +170,8 @@ impl Slots {
         let Order { sqe, long_key, token, buf, bytes, direction, due, is_kv } = order;
         slot.sqe = Sqe { cid: slot.cid, ..sqe };
         slot.token = token;
+        slot.serial = self.serial;
+        self.serial += 1;
         slot.buf = buf;
         slot.bytes = bytes;
         slot.direction = direction;

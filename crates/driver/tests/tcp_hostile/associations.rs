@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use unvme_driver::{CompletionMode, Controller, ControllerOptions, Error, Payload, QueueOptions};
-use unvme_spec::Status;
+use unvme_driver::{ClaimKind, CompletionMode, Controller, ControllerOptions, Error, Payload, QueueOptions};
+use unvme_spec::{Nsid, Status};
 
-use crate::target::{Capsule, Next, Scripted};
+use crate::target::{Capsule, Next, Scripted, identify};
 use crate::{PATIENCE, all, next, options, queue, read, write};
 
 #[test]
@@ -220,7 +220,7 @@ fn an_identify_that_succeeds_without_data_is_an_error() {
     let mut buf = controller.alloc(4096).expect("buf");
     buf.fill(0x77);
     drop(buf);
-    assert!(controller.identify_namespace(unvme_spec::Nsid(1)).is_err());
+    assert!(controller.identify_namespace(Nsid(1)).is_err());
 }
 
 #[test]
@@ -507,4 +507,36 @@ fn queues_of_several_threads_outlive_a_lost_connection() {
             target.cut(false);
         }
     });
+}
+
+#[test]
+fn a_claim_is_made_again_once_the_target_has_seen_the_end_of_the_association_that_had_it() {
+    static CLAIMS: AtomicU32 = AtomicU32::new(0);
+    let target = Scripted::start(|peer, capsule| {
+        match (peer.qid, capsule.opcode()) {
+            (0, 0x06) if capsule.dword(10) as u8 == 1 => {
+                let mut data = identify(1);
+                data[3072..3086].copy_from_slice(b"unvme claims 1");
+                let mut answer = peer.data(capsule.cid(), 4, 0, &data);
+                answer.extend_from_slice(&peer.response(capsule.cid(), 0, 0));
+                peer.send(&answer);
+            }
+            // Claim Send: Reservation Conflict for the second and the third one.
+            (0, 0xc5) => {
+                let refused = (1..3).contains(&CLAIMS.fetch_add(1, Ordering::SeqCst));
+                let answer = peer.response(capsule.cid(), if refused { 0x83 } else { 0 }, 0);
+                peer.send(&answer);
+            }
+            _ => return Next::Honest,
+        }
+        Next::Done
+    });
+    let controller = target.open();
+    assert!(controller.claim(Nsid(1), ClaimKind::Alone, "this test").expect("claimed"));
+    let mut queue = queue(&controller);
+    target.cut(false);
+    write(&controller, &mut queue, 1, 512);
+    let (completion, _) = next(&mut queue);
+    assert_eq!(completion.status, Status::SUCCESS);
+    assert_eq!(CLAIMS.load(Ordering::SeqCst), 4, "it does not go on without its claim");
 }

@@ -402,7 +402,7 @@ impl Peer {
 }
 
 /// Identify Controller with what the host looks at.
-fn identify(cns: u8) -> Vec<u8> {
+pub(crate) fn identify(cns: u8) -> Vec<u8> {
     let mut data = vec![0; 4096];
     if cns == 1 {
         data[1792..1796].copy_from_slice(&((64 + IN_CAPSULE_BYTES as u32) / 16).to_le_bytes());
