@@ -217,6 +217,12 @@ impl Device {
         commands(&self.controller).map_err(|e| Error::of_controller(&self.name, e, &self.controller))
     }
 
+    /// The error of a command on `what` that the device has completed with `status`: it names those whose
+    /// claims are behind [`unvme_spec::Status::RESERVATION_CONFLICT`], and why the host has ended a command.
+    pub fn refused(&self, what: String, status: unvme_spec::Status) -> Error {
+        Error::refused(what, status, &self.controller)
+    }
+
     /// Active namespaces of all command sets, ascending.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use unvme_driver::Controller;
-use unvme_spec::{Status, samsung_kv};
+use unvme_spec::{Nsid, Status, samsung_kv};
 
 /// An error of the SDK. Each message names the thing, what was expected and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +99,17 @@ pub enum Error {
         /// The status, whole.
         status: Status,
     },
+    /// The device refused to change a namespace that another host has claimed: a file system on it is
+    /// mounted, for instance.
+    #[error("{what}: refused, as it would change what is in use: {holders}; unmount it, or end that process")]
+    Claimed {
+        /// The command, and where it applied.
+        what: String,
+        /// Who has claimed which namespace.
+        holders: String,
+        /// [`Status::RESERVATION_CONFLICT`].
+        status: Status,
+    },
     /// The host ended a command, since the controller was reset or lost; whether it was executed is not
     /// known.
     #[error(
@@ -166,7 +177,22 @@ impl Error {
     /// What a command on `what` came to, whose status is no success: an answer of the device, or the host's
     /// end of it.
     pub(crate) fn refused(what: String, status: Status, controller: &Controller) -> Self {
-        Self::of_status(what, status, || controller.ended_by())
+        match status.kind() {
+            Status::RESERVATION_CONFLICT => Self::claimed(what, status, controller),
+            _ => Self::of_status(what, status, || controller.ended_by()),
+        }
+    }
+
+    /// The status with those whose claims are behind it, as far as the device names them.
+    fn claimed(what: String, status: Status, controller: &Controller) -> Self {
+        match controller.claims(Nsid::ALL) {
+            Ok(text) if !text.is_empty() => {
+                let holders = text.trim_end().replace('\n', ", ");
+                Self::Claimed { what, holders, status }
+            }
+            // What the device has answered is known in any case.
+            Ok(_) | Err(_) => Self::Device { what, status },
+        }
     }
 
     /// As [`Error::driver`], of a controller that can be asked why.
@@ -205,9 +231,10 @@ impl Error {
     /// The status the device answered, if that is what went wrong.
     pub fn status(&self) -> Option<Status> {
         match self {
-            Self::Device { status, .. } | Self::Pair { status, .. } | Self::Ended { status, .. } => {
-                Some(*status)
-            }
+            Self::Device { status, .. }
+            | Self::Claimed { status, .. }
+            | Self::Pair { status, .. }
+            | Self::Ended { status, .. } => Some(*status),
             _ => None,
         }
     }

@@ -109,6 +109,7 @@
 //! | [`registry`] | [`Registry`]: virtual slots, devices in a folder |
 //! | `device` | [`Device`]: identity, namespaces, the controller |
 //! | `block` | [`Block`]: calls that wait, of any length |
+//! | `claim` | [`Claim`]: a namespace that no other host changes |
 //! | `op` | [`Op`]: what a queue of either kind of namespace is asked to do |
 //! | `queue` | [`BlockQueue`]: submit and poll, with buffers that travel with their commands |
 //! | [`cache`] | pages in memory, and which are given up first: for files, and for blocks |
@@ -131,6 +132,7 @@
 
 mod block;
 pub mod cache;
+mod claim;
 mod device;
 mod drive;
 mod error;
@@ -150,6 +152,7 @@ mod op;
 mod open;
 mod queue;
 pub mod registry;
+mod regular;
 #[cfg(feature = "local")]
 mod serve;
 mod share;
@@ -161,6 +164,7 @@ pub mod stripe;
 pub mod worker;
 
 pub use block::Block;
+pub use claim::Claim;
 pub use device::{Device, Identity, NamespaceEntry, Transport};
 pub use error::{Error, Result};
 pub use fault::FaultsAdded;
@@ -193,14 +197,14 @@ pub use unvme_bus::{
 };
 // Not for programs: the crates above take locks and number series as those below do.
 #[doc(hidden)]
-pub use unvme_bus::socket::peer_groups;
+pub use unvme_bus::socket::{peer_credentials, peer_groups, users_of_thread};
 #[doc(hidden)]
 pub use unvme_bus::{lock, random};
 pub use unvme_driver::{
-    Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,
-    DmaPool, Error as DriverError, Event, EventKind, FeatureValue, KvBatchOp, KvCommand, KvKey, KvNamespace,
-    KvOptions, KvVerdict, LogRequest, NOTICES, Namespace, Payload, Queue, QueueOptions, Rejected,
-    StoreCondition, StoreOptions, VendorCommands, WriteOptions,
+    ClaimKind, Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX,
+    DataPointers, DmaBuf, DmaPool, Error as DriverError, Event, EventKind, FeatureValue, KvBatchOp,
+    KvCommand, KvKey, KvNamespace, KvOptions, KvVerdict, LogRequest, NOTICES, Namespace, Payload, Queue,
+    QueueOptions, Rejected, StoreCondition, StoreOptions, VendorCommands, WriteOptions,
 };
 pub use unvme_spec::nvm::{AccessFlags, BlockRange};
 pub use unvme_spec::{Cqe, Lba, Nsid, Sqe, Status};

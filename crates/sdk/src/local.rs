@@ -79,9 +79,15 @@ pub(crate) fn slot_alone(slot: &Slot) -> Result<Opened> {
 /// Opens a slot in this process, if nobody holds it at this moment. Errors: [`Error::Unplugged`], and what is
 /// wrong with its description or its files.
 pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
+    slot_after(slot, || ())
+}
+
+/// As [`slot`], with something that happens between the first look at the slot and the lock.
+fn slot_after(slot: &Slot, meanwhile: impl FnOnce()) -> Result<Opened> {
     slot.check_plugged()?;
     // What is wrong with its description is told whoever holds it.
     slot.spec()?;
+    meanwhile();
     match SlotLock::attempt(&slot.lock_path())? {
         Attempt::Busy(pid) => Ok(Opened::Busy(pid)),
         Attempt::Held(lock) => {
@@ -258,6 +264,14 @@ impl Store for LockedStore {
         self.store.persists()
     }
 
+    fn redo(&self) -> std::result::Result<Option<Region>, SsdError> {
+        self.store.redo()
+    }
+
+    fn write_page(&self, offset: u64, bytes: &[u8]) -> std::result::Result<(), SsdError> {
+        self.store.write_page(offset, bytes)
+    }
+
     fn holds_data(&self, chunk: u64) -> bool {
         self.store.holds_data(chunk)
     }
@@ -309,5 +323,26 @@ impl Store for LockedStore {
 
     fn save_state(&self, state: &[u8]) -> std::result::Result<(), SsdError> {
         self.store.save_state(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Size;
+    use crate::registry::{BlockBytes, Registry};
+
+    #[test]
+    fn a_slot_that_is_another_one_by_the_time_it_is_held_is_opened_as_what_it_is_then() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let registry = Registry::at(folder.path().join("home"));
+        let address = "0000:01:00.0".parse().expect("an address");
+        registry.create(address, &DeviceSpec::block(Size(16 << 20), BlockBytes::B512, "S1")).expect("a slot");
+        let opened = slot_after(&registry.find(address).expect("the slot"), || {
+            registry.remove(address).expect("removed");
+            registry.create(address, &DeviceSpec::kv(Size(16 << 20), "S2")).expect("another one");
+        });
+        let Ok(Opened::Here(ssd)) = opened else { panic!("not opened here") };
+        assert_eq!(ssd.check().len(), 1, "namespaces with pairs: it was opened as the first one");
     }
 }

@@ -78,8 +78,10 @@ pub enum Op<'a> {
     Delete {
         /// The key.
         key: KvKey<'a>,
-        /// A key that is not there is an error. Without, a worker makes a success of it; a [`crate::KvQueue`]
-        /// hands on what the device says either way.
+        /// A key that does not exist is an error. Without, it is a success for the vendor commands, and the
+        /// command is sent again when the device was out of reach; of the standard Delete, whose answer
+        /// depends on the namespace, a worker makes a success, and a [`crate::KvQueue`] hands on what the
+        /// device says.
         must_exist: bool,
     },
     /// Asks whether a key exists; no buffer.
@@ -181,7 +183,8 @@ impl<'a> Op<'a> {
         match self {
             Self::Store { key, bytes, options } => namespace.store(key, bytes, options),
             Self::Retrieve { key, offset, bytes } => namespace.retrieve(key, offset, bytes),
-            Self::Delete { key, .. } => namespace.delete(key),
+            Self::Delete { key, must_exist: true } => namespace.delete(key),
+            Self::Delete { key, must_exist: false } => namespace.delete_if_present(key),
             Self::Exist(key) => namespace.exist(key),
             Self::Append { key, bytes } => namespace.append(key, bytes),
             Self::List { start, bytes } => namespace.list(start, bytes),

@@ -46,9 +46,10 @@ pub struct OpenOptions {
     /// without sharing. With false they are told that it is in use. True by default.
     pub share: bool,
     /// How long a lost connection to a device on the network is tried again before the device is given up:
-    /// commands wait meanwhile, and those that were under way and do not only read end. `reconnect=` in the
-    /// device's name goes before it. 10 seconds by default; a service that is to outlast a restart of its
-    /// target wants more.
+    /// commands wait until then. Those in flight that leave the same when they are executed twice (reads,
+    /// writes, stores without a condition) are sent again; the others end. `reconnect=` in the device's name
+    /// goes before it. 10 seconds by default; a service that is to outlast a restart of its target wants
+    /// more.
     pub reconnect: Duration,
 }
 

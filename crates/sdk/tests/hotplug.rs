@@ -293,22 +293,3 @@ fn who_waits_on_a_device_that_goes_does_not_wait_for_a_time_out() {
         told.recv_timeout(NOTICE).expect("the loss is noticed");
     });
 }
-
-#[test]
-fn a_slot_that_is_another_one_by_the_time_it_is_held_is_opened_as_what_it_is_then() {
-    let bench = Bench::blocks();
-    let address = Bench::address();
-    let description = bench.registry.find(address).unwrap().folder().join("device.json");
-    let old = std::fs::read(&description).unwrap();
-    // Reading it takes until somebody writes what it says.
-    std::fs::remove_file(&description).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&description).status().unwrap().success());
-    let options = bench.options();
-    let opening = thread::spawn(move || open(NAME, &options).map(|device| device.identity().serial.clone()));
-    let mut says = std::fs::OpenOptions::new().write(true).open(&description).unwrap();
-    bench.registry.remove(address).unwrap();
-    bench.registry.create(address, &DeviceSpec::block(Size(16 << 20), BlockBytes::B512, "S2")).unwrap();
-    std::io::Write::write_all(&mut says, &old).unwrap();
-    drop(says);
-    assert_eq!(opening.join().unwrap().unwrap(), "S2");
-}

@@ -160,6 +160,14 @@ impl ShownPages {
         })
     }
 
+    /// Replaces the mappings by private zeroes: no page is found any more. See [`Region::detach`].
+    ///
+    /// # Errors
+    /// Those of [`Region::detach`].
+    pub fn detach(&self) -> Result<(), BusError> {
+        [&self.pages, &self.table, &self.used].into_iter().try_for_each(Region::detach)
+    }
+
     /// Copies bytes from `skip` of a page on. Returns whether it was there, and is what it was when this
     /// began, or later. When it was not, `out` holds anything. `is_use`: somebody uses the page now, and that
     /// was not counted before.

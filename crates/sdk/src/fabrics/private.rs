@@ -1,7 +1,6 @@
 //! Files with secrets in them: nobody but their owner reads them.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +11,7 @@ use unvme_bus::SecretBytes;
 
 use super::keys::{PSK_PREFIX, SECRET_PREFIX};
 use crate::registry::OTHERS;
-use crate::{Error, Result};
+use crate::{Error, Result, regular};
 
 /// Bytes that a file with secrets can have: a longer one is something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -30,7 +29,7 @@ pub fn read_private(path: &Path) -> Result<Option<SecretText>> {
         let reason = "a key was given where the path of a file is expected, and others may have seen it: make a new one";
         return Err(Error::Argument(reason.to_owned()));
     }
-    let file = match File::open(path) {
+    let file = match regular::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::file("open", path, e)),

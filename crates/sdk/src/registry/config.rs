@@ -1,6 +1,6 @@
 //! `device.json`: what a virtual slot is.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use unvme_flash::timing::TimingSpec;
 use super::FILE_MODE;
 use super::ftl::FtlSpec;
 use crate::json::{place_of, syntax_error};
-use crate::{Error, Result, Size};
+use crate::{Error, Result, Size, regular};
 
 /// A capacity is a multiple of this, and each namespace takes whole units of it.
 pub const CAPACITY_UNIT: Size = Size(2 << 20);
@@ -336,7 +336,7 @@ impl DeviceSpec {
     /// Reads and checks a `device.json`. Errors: [`Error::Io`]; [`Error::Config`] with line, column and key.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let mut text = String::new();
-        let file = File::open(path).map_err(|e| Error::file("open", path, e))?;
+        let file = regular::open(path).map_err(|e| Error::file("open", path, e))?;
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| Error::file("read", path, e))?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(Error::Argument(format!(

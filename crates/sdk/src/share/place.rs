@@ -75,8 +75,8 @@ impl DrivePlace {
     }
 }
 
-/// A folder of this user alone, for sockets by which its processes meet: `$XDG_RUNTIME_DIR/unvme`; without it
-/// `/run/unvme` for root and `/tmp/unvme-UID` for others.
+/// A directory of this user alone, for sockets by which its processes meet: `$XDG_RUNTIME_DIR/unvme`; without
+/// it, or when it belongs to another user (`sudo -E`), `/run/unvme` for root and `/tmp/unvme-UID` for others.
 ///
 /// # Errors
 /// [`Error::Io`] when it cannot be made, [`Error::Setup`] when somebody else could get in.
@@ -87,8 +87,14 @@ pub fn runtime_folder() -> Result<PathBuf> {
 }
 
 fn folder_by_environment() -> PathBuf {
-    let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    match (given, geteuid().as_raw()) {
+    let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    folder_of(given, geteuid().as_raw())
+}
+
+fn folder_of(given: Option<PathBuf>, uid: u32) -> PathBuf {
+    // The XDG Base Directory Specification: the directory is owned by its user, or another one is used.
+    let is_own = |path: &PathBuf| path.metadata().map_or(true, |found| found.uid() == uid);
+    match (given.filter(|path| path.is_absolute() && is_own(path)), uid) {
         (Some(given), _) => given.join("unvme"),
         (None, 0) => PathBuf::from("/run/unvme"),
         (None, uid) => PathBuf::from(format!("/tmp/unvme-{uid}")),
@@ -145,6 +151,16 @@ mod tests {
         drop(first);
         assert!(matches!(DrivePlace::hold_in(&runtime, address()), Ok(Held::Here(_))));
         assert!(!stale.exists(), "what a killed holder left is removed");
+    }
+
+    #[test]
+    fn the_runtime_directory_of_another_user_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let given = || Some(folder.path().to_owned());
+        let (own, other) = (geteuid().as_raw(), geteuid().as_raw() + 1);
+        assert_eq!(folder_of(given(), own), folder.path().join("unvme"));
+        assert_eq!(folder_of(given(), other), PathBuf::from(format!("/tmp/unvme-{other}")));
+        assert_eq!(folder_of(None, 0), PathBuf::from("/run/unvme"));
     }
 
     #[test]

@@ -155,6 +155,18 @@ pub(super) fn raise_descriptor_limit(connections_max: usize) {
     }
 }
 
+/// Connections that this process has descriptors for, at most `connections_max`. Strangers give way from
+/// there on: without a descriptor for it a newcomer could not even be accepted.
+pub(super) fn connections_possible(connections_max: usize) -> usize {
+    possible_within(connections_max, getrlimit(Resource::Nofile).current)
+}
+
+fn possible_within(connections_max: usize, limit: Option<u64>) -> usize {
+    let Some(limit) = limit else { return connections_max };
+    let possible = limit - DESCRIPTORS_BESIDE.min(limit / 2);
+    connections_max.min(usize::try_from(possible).unwrap_or(usize::MAX).max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -164,6 +176,15 @@ mod tests {
     use super::super::peer::port_for_tests;
     use super::super::tls::{Doors, Keyring};
     use super::*;
+
+    #[test]
+    fn no_more_connections_are_kept_than_there_are_descriptors_for() {
+        assert_eq!(possible_within(4096, None), 4096);
+        assert_eq!(possible_within(4096, Some(1 << 20)), 4096);
+        assert_eq!(possible_within(4096, Some(4096)), 3840);
+        assert_eq!(possible_within(4096, Some(256)), 128);
+        assert_eq!(possible_within(4096, Some(0)), 1);
+    }
 
     #[test]
     fn a_flood_at_one_port_does_not_keep_the_others_waiting() {

@@ -39,7 +39,7 @@ use self::admission::Admission;
 use self::changes::Changes;
 use self::crowd::Crowd;
 use self::devices::Served;
-use self::listener::{Dispatcher, Listener, raise_descriptor_limit};
+use self::listener::{Dispatcher, Listener, connections_possible, raise_descriptor_limit};
 use self::peer::Port;
 use self::tls::{Doors, Keyring};
 use self::worker::{Mailbox, Worker};
@@ -315,7 +315,8 @@ fn run(
         // Each says whether it could begin.
         let received = if starts.iter().take(workers.len()).all(|has_begun| has_begun) {
             ready();
-            let (crowd, is_full) = (Crowd::new(options.connections_max), Cell::new(false));
+            let crowd = Crowd::new(connections_possible(options.connections_max));
+            let is_full = Cell::new(false);
             Dispatcher { listeners: ports, mailboxes, crowd, failed: &failed, changes, is_full }.run(stop)
         } else {
             Ok(())
