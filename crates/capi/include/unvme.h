@@ -93,12 +93,18 @@ int unvme_close(uint64_t handle);
  */
 int unvme_completion_fd(uint64_t handle, int *fd);
 
-/* Key-value pairs, by key and length. keyspace is an enum kv_keyspace_id. */
+/*
+ * Key-value pairs, by key and length. keyspace is an enum kv_keyspace_id. Keys have 1 to 255 bytes; those of
+ * kv_apis.h and kvnvme.h have KV_MIN_KEY_LEN (4) or more. Keys of 1 to 3 bytes are of the Key Value Command
+ * Set: they are in keyspace 0, unvme_append() and compression do not take them (KV_ERR_INVALID_KEY_SIZE,
+ * KV_ERR_DD_INVALID_PARAM), and a device with the vendor's commands alone has none. unvme_batch() and queues
+ * store and delete them, queues retrieve them, unvme_list() lists them.
+ */
 
 /* The size of a value in bytes, without reading it. */
 int unvme_value_size(uint64_t handle, uint8_t keyspace, const void *key, size_t key_length, uint64_t *bytes);
 
-/* Adds bytes to the end of a value; of none when there is no such pair. */
+/* Adds bytes to the end of a value; of none when there is no such pair. The key has 4 to 255 bytes. */
 int unvme_append(uint64_t handle, uint8_t keyspace, const void *key, size_t key_length, const void *value,
                  size_t value_length);
 

@@ -319,13 +319,14 @@ pub(crate) fn iterate_info(open: &Open, info: &mut [KvIterateHandleInfo]) -> Res
     Ok(())
 }
 
-/// The key of a call that passes it by itself.
+/// The key of a call of `unvme.h`, which passes it by itself. Those of the uNVMe SDK have 4 bytes or more
+/// ([`crate::pair`]); this device's may have one.
 pub(crate) fn key(keyspace: u8, bytes: &[u8]) -> Result<KvKey<'_>> {
     if keyspace > 1 {
         return Err(Failure::new(Code::INVALID_KEYSPACE_ID, "keyspace is neither 0 nor 1"));
     }
-    if !(4..=255).contains(&bytes.len()) {
-        return Err(Failure::new(Code::INVALID_KEY_SIZE, "a key has 4 to 255 bytes"));
+    if !(1..=255).contains(&bytes.len()) {
+        return Err(Failure::new(Code::INVALID_KEY_SIZE, "a key has 1 to 255 bytes"));
     }
     Ok(KvKey { keyspace, bytes })
 }

@@ -18,7 +18,8 @@ use crate::result::{Code, Failure, Result};
 pub(crate) const BLOCK_BYTES_MAX: u32 = 2 << 20;
 /// Most bytes of a pair's value; a device may take less.
 pub(crate) const VALUE_BYTES_MAX: u32 = 256 << 20;
-const KEY_BYTES_MIN: u16 = 4;
+/// `KV_MIN_KEY_LEN`: that of the uNVMe SDK.
+pub(crate) const KEY_BYTES_MIN: u16 = 4;
 const KEY_BYTES_MAX: u16 = 255;
 /// `KV_ALIGNMENT_UNIT`.
 const OFFSET_UNIT: u32 = 512;
@@ -133,7 +134,10 @@ impl<'a> Pair<'a> {
         self.check(verb)?;
         let length = self.fields.key.length;
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&length) {
-            return Err(wrong(Code::INVALID_KEY_SIZE, "key.length is not 4 to 255"));
+            return Err(wrong(
+                Code::INVALID_KEY_SIZE,
+                "key.length is not 4 to 255: the calls of unvme.h take keys of 1 to 3 bytes",
+            ));
         }
         if verb == Verb::Retrieve {
             if !self.length().is_multiple_of(LENGTH_UNIT) {

@@ -14,7 +14,9 @@ fn failure(error: Error) -> Failure {
     let code = match &error {
         Error::Argument(_) => Code::SDK_INVALID_PARAM,
         Error::Unsupported { .. } => Code::DD_UNSUPPORTED_CMD,
-        Error::Device { status, .. } | Error::Ended { status, .. } => Code::of_status(*status),
+        Error::Device { status, .. } | Error::Claimed { status, .. } | Error::Ended { status, .. } => {
+            Code::of_status(*status)
+        }
         _ => Code::IO,
     };
     let status = error.status().unwrap_or_default();

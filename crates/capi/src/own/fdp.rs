@@ -43,7 +43,7 @@ fn counted(bytes: u128) -> u64 {
 
 fn failure(error: Error) -> Failure {
     match &error {
-        Error::Device { status, .. } | Error::Ended { status, .. } => {
+        Error::Device { status, .. } | Error::Claimed { status, .. } | Error::Ended { status, .. } => {
             Failure { status: *status, ..Failure::new(Code::of_status(*status), error.to_string()) }
         }
         Error::Unsupported { .. } => Failure::new(Code::DD_UNSUPPORTED_CMD, error.to_string()),

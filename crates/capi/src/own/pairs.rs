@@ -10,7 +10,7 @@ use unvme_guide::session::{Data, Op, Prefix, QueueChoice};
 use crate::boundary::call;
 use crate::handle::{self, Open};
 use crate::operation;
-use crate::pair::VALUE_BYTES_MAX;
+use crate::pair::{KEY_BYTES_MIN, VALUE_BYTES_MAX};
 use crate::result::{Code, Failure, Result};
 
 const STORE: u8 = 0;
@@ -94,7 +94,12 @@ unsafe extern "C" fn unvme_append(
         open.require(SsdType::Kv)?;
         // SAFETY: what unvme.h asks for.
         let (key, value) = unsafe { (bytes(key, key_length)?, bytes(value, value_length)?) };
-        let append = Op::Append { key: operation::key(keyspace, key)?, bytes: value.len() };
+        let key = operation::key(keyspace, key)?;
+        if key.bytes.len() < usize::from(KEY_BYTES_MIN) {
+            let text = "append is a command of the vendor's, whose keys have 4 to 255 bytes";
+            return Err(Failure::new(Code::INVALID_KEY_SIZE, text));
+        }
+        let append = Op::Append { key, bytes: value.len() };
         open.member().call(QueueChoice::Auto, append, Data::Out(value))?;
         Ok(())
     })

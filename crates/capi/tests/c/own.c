@@ -125,7 +125,7 @@ static void batches_have_a_result_for_each_entry(void)
         { .verb = UNVME_BATCH_DELETE, .key = "batch3", .key_length = 6, .option = KV_DELETE_CHECK_IDEMPOTENT },
         { .verb = UNVME_BATCH_DELETE, .key = "batch2", .key_length = 6 },
         { .verb = 9, .key = "batch2", .key_length = 6 },
-        { .verb = UNVME_BATCH_STORE, .key = "no", .key_length = 2, .value = "x", .value_length = 1 },
+        { .verb = UNVME_BATCH_STORE, .key = "", .key_length = 0, .value = "x", .value_length = 1 },
     };
     EQUAL(unvme_batch(device, entries, 7), KV_ERR_IDEMPOTENT_STORE_FAIL);
     static const int expected[] = { KV_SUCCESS, KV_ERR_IDEMPOTENT_STORE_FAIL, KV_SUCCESS, KV_ERR_NOT_EXIST_KEY,
@@ -139,6 +139,52 @@ static void batches_have_a_result_for_each_entry(void)
     EQUAL(unvme_batch(device, entries, 1), KV_SUCCESS);
     EQUAL(unvme_batch(device, NULL, 0), KV_SUCCESS);
     EQUAL(unvme_batch(device, NULL, 1), KV_ERR_SDK_INVALID_PARAM);
+}
+
+static bool count_keys(void *arg, const void *key, size_t length)
+{
+    TRUE(length >= 1 && memcmp(key, "x", 1) == 0);
+    ++*(int *)arg;
+    return true;
+}
+
+/* Keys of the Key Value Command Set alone, which has those of 1 byte, too. */
+static void keys_of_1_to_3_bytes_are_stored_found_and_deleted(void)
+{
+    unvme_queue_options options = { .size = sizeof options };
+    unvme_queue *queue;
+    EQUAL(unvme_queue_open(device, &options, &queue), KV_SUCCESS);
+    unvme_queue_info info = { .size = sizeof info };
+    EQUAL(unvme_queue_info_get(queue, &info), KV_SUCCESS);
+    EQUAL(info.key_length_min, 1);
+    for (uint16_t length = 1; length <= 3; length++) {
+        unvme_batch_entry store = { .verb = UNVME_BATCH_STORE, .key = "xyz", .key_length = length,
+                                    .value = "short", .value_length = 5 };
+        EQUAL(unvme_batch(device, &store, 1), KV_SUCCESS);
+        uint64_t bytes = 0;
+        EQUAL(unvme_value_size(device, 0, "xyz", length, &bytes), KV_SUCCESS);
+        EQUAL(bytes, 5);
+        char value[8] = "";
+        unvme_command command = { .verb = UNVME_RETRIEVE, .key = "xyz", .key_length = length, .data = value,
+                                  .length = sizeof value };
+        EQUAL(unvme_queue_submit(queue, &command), KV_SUCCESS);
+        EQUAL(unvme_queue_ring(queue), KV_SUCCESS);
+        unvme_completion completion;
+        for (size_t count = 0; count == 0; unvme_queue_poll(queue, &completion, 1, &count))
+            unvme_queue_wait(queue, 1000);
+        EQUAL(completion.result, KV_SUCCESS);
+        TRUE(completion.value_bytes == 5 && memcmp(value, "short", 5) == 0);
+        int count = 0;
+        EQUAL(unvme_list(device, 0, "xyz", length, count_keys, &count), KV_SUCCESS);
+        EQUAL(count, 1);
+        EQUAL(unvme_append(device, 0, "xyz", length, "x", 1), KV_ERR_INVALID_KEY_SIZE);
+        TRUE(strstr(unvme_last_error(), "4 to 255") != NULL);
+        EQUAL(unvme_value_size(device, 1, "xyz", length, &bytes), KV_ERR_DD_INVALID_PARAM);
+        store.verb = UNVME_BATCH_DELETE;
+        EQUAL(unvme_batch(device, &store, 1), KV_SUCCESS);
+        EQUAL(unvme_value_size(device, 0, "xyz", length, &bytes), KV_ERR_NOT_EXIST_KEY);
+    }
+    EQUAL(unvme_queue_close(queue), KV_SUCCESS);
 }
 
 static atomic_int done;
@@ -327,6 +373,7 @@ int main(void)
     RUN(values_grow_and_say_their_size());
     RUN(keys_are_listed());
     RUN(batches_have_a_result_for_each_entry());
+    RUN(keys_of_1_to_3_bytes_are_stored_found_and_deleted());
     RUN(blocks_of_any_number());
     RUN(memory_is_aligned());
     RUN(a_callback_cannot_close_what_waits_for_it());
