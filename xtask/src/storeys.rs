@@ -17,7 +17,7 @@ const HOUSES: &[House] = &[
         package: "unvme-driver",
         storeys: &[
             &["error"],
-            &["event", "numbers", "limits", "options", "repeat"],
+            &["claim", "event", "numbers", "limits", "options", "repeat"],
             &["command"],
             &["base", "bring_up", "mailbox", "watch"],
             &["wait"],
@@ -25,7 +25,7 @@ const HOUSES: &[House] = &[
             &["fabrics"],
             &["queue"],
             &["controller"],
-            &["admin", "arbitration"],
+            &["admin", "arbitration", "claims"],
             &["fdp", "kv", "namespace", "share"],
         ],
     },
@@ -45,7 +45,7 @@ const HOUSES: &[House] = &[
                 "identity",
                 "reply",
             ],
-            &["interrupts", "limits", "pci"],
+            &["claims", "interrupts", "limits", "pci"],
             &["error_log", "fault"],
             &["error"],
             // Bytes, and what is on them.

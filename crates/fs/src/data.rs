@@ -220,14 +220,7 @@ impl System {
         };
         let now = Time::now();
         (state.inode.modified, state.inode.changed) = (now, now);
-        // Others than the owner lose what set-id would have given to them.
         state.is_lazy = true;
-        if state.inode.mode & 0o6000 != 0 {
-            self.transact_on(state, Need::Delete, 0, |tx, state| {
-                state.inode.mode = without_set_id(state.inode.mode);
-                self.log(tx, node.ino, state)
-            })?;
-        }
         self.list(node);
         node.bump();
         Ok(done)
@@ -245,11 +238,7 @@ impl System {
         let blocks = offset / BLOCK_64..offset.checked_add(data.len() as u64)? / BLOCK_64;
         let is_whole =
             offset.is_multiple_of(BLOCK_64) && data.len().is_multiple_of(BLOCK) && !data.is_empty();
-        if !is_whole
-            || blocks.end * BLOCK_64 > state.size
-            || state.inode.mode & 0o6000 != 0
-            || state.cache.has_any(blocks.clone())
-        {
+        if !is_whole || blocks.end * BLOCK_64 > state.size || state.cache.has_any(blocks.clone()) {
             return None;
         }
         let extents = state.extents.as_ref()?;
@@ -408,7 +397,6 @@ impl System {
             }
             state.inode.size = logged;
             (state.inode.modified, state.inode.changed) = (now, now);
-            state.inode.mode = without_set_id(state.inode.mode);
             self.log(tx, node.ino, state)
         })?;
         state.size = size;
@@ -518,7 +506,6 @@ impl System {
                 state.inode.size = size;
             }
             (state.inode.modified, state.inode.changed) = (now, now);
-            state.inode.mode = without_set_id(state.inode.mode);
             self.log(tx, node.ino, state)
         })?;
         state.size = size;
@@ -616,11 +603,4 @@ impl System {
             self.check_writable().and_then(|()| self.journal.commit(tx))
         }
     }
-}
-
-/// A mode after somebody has written to the file.
-pub(crate) fn without_set_id(mode: u32) -> u32 {
-    let is_group_executable = mode & 0o010 != 0;
-    let mode = mode & !0o4000;
-    if is_group_executable { mode & !0o2000 } else { mode }
 }

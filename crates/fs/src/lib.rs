@@ -40,7 +40,9 @@
 //! | `node` | inodes in memory |
 //! | `pagecache` | pages of files in memory, and which are given up first |
 //! | `access` | who may do what |
+//! | `privileges` | set-id bits and capabilities, which a change of a file takes away |
 //! | `data`, `buffered`, `names` | operations on data, past the page cache and by way of it, and on names |
+//! | `rename` | how a name is moved, and whiteouts |
 //! | `xattrs` | extended attributes |
 //! | `locks` | advisory locks |
 //! | `queue`, `epoch` | calls that do not wait, and blocks that are freed meanwhile |
@@ -51,7 +53,7 @@
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
 //! | `check` | [`check()`] and [`repair`]: whether everything fits together, and having it do so |
 //! | `make` | [`make()`]: a new file system |
-//! | `reach` | programs whose files cannot be ours |
+//! | `reach`, `dynamic` | programs whose files cannot be ours; the libraries that programs need |
 //! | [`calls`] | what POSIX programs ask, as data, and who asks |
 //! | [`share`] | asking from another process |
 #![forbid(unsafe_code)]
@@ -66,6 +68,7 @@ mod data;
 mod dentries;
 mod directory;
 mod disk;
+mod dynamic;
 mod epoch;
 mod error;
 mod extents;
@@ -81,8 +84,10 @@ mod page;
 mod pagecache;
 mod paths;
 mod placement;
+mod privileges;
 mod queue;
 mod reach;
+mod rename;
 pub mod share;
 mod space;
 mod stripe;
@@ -96,16 +101,18 @@ pub use check::{Problem, Survey, check, repair};
 pub use data::{Allocation, Seek};
 pub use directory::NAME_MAX;
 pub use disk::{Event, Traffic};
+pub use dynamic::{Dynamic, is_sanitizer};
 pub use error::{Error, Result};
 pub use layout::Time;
 pub use locks::{Lock, LockKind};
 pub use make::{MakeOptions, make};
-pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
+pub use names::{LINKS_MAX, NewFile, TARGET_MAX};
 pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
 pub use paths::Walk;
 pub use placement::{Placement, PlacementTable};
 pub use queue::{FileCompletion, FileCompletions, FileId, FileQueue, Refused};
 pub use reach::{Unreachable, out_of_reach};
+pub use rename::Rename;
 pub use system::{Description, FileSystem, MountOptions, Usage};
 pub use vnode::{Attributes, Entry, FileExtent, NewAttributes, Vnode};
 pub use xattrs::{SetXattr, XATTR_MAX};

@@ -1,13 +1,13 @@
 //! Making a file system.
 
 use rustix::fs::FileType;
-use unvme::Block;
 use unvme::worker::{Queues, WorkerOptions};
+use unvme::{Block, Claim};
 
 use crate::bits;
 use crate::disk::{Disk, Durable};
 use crate::error::{Error, Result};
-use crate::holder::Holder;
+use crate::holder::{Holder, MAKING, claim};
 use crate::layout::{
     self, BLOCK, Expected, FIRST_INO, GROUP_BLOCKS, Geometry, Head, INODES_PER_BLOCK, Inode, Kind,
     ORPHANS_INO, Page, ROOT_INO, Superblock, Time, VERSION, seal, stamp,
@@ -176,12 +176,15 @@ impl Maker<'_> {
     }
 }
 
-/// Takes the file system that is there, if there is one: nobody has it mounted then, and nobody mounts it
-/// before it is gone.
-fn take_former(disk: &Disk, name: &str) -> Result<Option<Holder>> {
-    // A mount takes the copy where the first one cannot be had. What cannot be read is written anew.
+/// Keeps all others away: nobody has the file system mounted that exists, if one does, and nobody mounts it
+/// or changes the namespace before the new one is made.
+fn keep(disk: &Disk, block: &Block, name: &str) -> Result<(Option<Holder>, Option<Claim>)> {
+    // A mount reads the copy where the first one cannot be had. What cannot be read is written anew.
     let former = read_superblock(disk, 0).or_else(|_| read_superblock(disk, disk.blocks() - 1));
-    former.ok().map(|former| Holder::take(name, &former.uuid, false)).transpose()
+    match former {
+        Ok(former) => Ok((Some(Holder::take_for(block, name, &former.uuid, false, MAKING)?), None)),
+        Err(_) => Ok((None, Some(claim(block, name, false, MAKING)?))),
+    }
 }
 
 /// Makes an empty file system of the whole namespace. What was there is lost. `progress` is told how many of
@@ -230,7 +233,7 @@ pub fn make(
         created: (Time::now().seconds as u64 * 1_000_000_000).into(),
         label,
     };
-    let _former = take_former(&disk, name)?;
+    let _kept = keep(&disk, block, name)?;
     // What was there stops being a file system before the new one is one.
     disk.write(0, &[0; BLOCK], Durable::Now, Class::Metadata)?;
     if options.deallocate {

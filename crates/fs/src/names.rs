@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLockWriteGuard};
 
-use rustix::fs::{FileType, RenameFlags};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use unvme::lock::{lock, read};
 
@@ -16,6 +16,7 @@ use crate::journal::Tx;
 use crate::layout::{Inline, Inode, Kinds, ROOT_INO, SYMLINK_INLINE, Time};
 use crate::node::{Node, Saved, State};
 use crate::page;
+use crate::rename::{Rename, Whiteout};
 use crate::space::Need;
 use crate::system::System;
 use crate::tree::{GROWTH, Tree};
@@ -49,33 +50,6 @@ impl NewFile<'_> {
     /// A directory.
     pub fn directory(permissions: u32) -> Self {
         Self { file_type: FileType::Directory, ..Self::regular(permissions) }
-    }
-}
-
-/// How a name is moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rename {
-    /// What has the new name loses it.
-    #[default]
-    Replace,
-    /// `RENAME_NOREPLACE`: EEXIST when something has the new name.
-    NoReplace,
-    /// `RENAME_EXCHANGE`: both have each other's name.
-    Exchange,
-}
-
-impl Rename {
-    /// What the flags of `renameat2(2)` mean.
-    ///
-    /// # Errors
-    /// EINVAL for those that are not implemented, and for several.
-    pub fn from_flags(flags: u32) -> Result<Self> {
-        match RenameFlags::from_bits_retain(flags) {
-            none if none.is_empty() => Ok(Self::Replace),
-            RenameFlags::NOREPLACE => Ok(Self::NoReplace),
-            RenameFlags::EXCHANGE => Ok(Self::Exchange),
-            _ => Err(Errno::INVAL.into()),
-        }
     }
 }
 
@@ -233,12 +207,12 @@ impl System {
         Ok(())
     }
 
-    fn touch(state: &mut State) {
+    pub(crate) fn touch(state: &mut State) {
         let now = Time::now();
         (state.inode.modified, state.inode.changed) = (now, now);
     }
 
-    fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
+    pub(crate) fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
         self.space.take_inode(parent, is_directory).or_else(|e| {
             if !matches!(e, Error::Posix(Errno::NOSPC)) {
                 return Err(e);
@@ -249,7 +223,13 @@ impl System {
     }
 
     /// The inode of a new file in a directory.
-    fn new_inode(&self, parent: u64, directory: &Inode, new: &NewFile<'_>, who: &Credentials) -> Inode {
+    pub(crate) fn new_inode(
+        &self,
+        parent: u64,
+        directory: &Inode,
+        new: &NewFile<'_>,
+        who: &Credentials,
+    ) -> Inode {
         let is_directory = new.file_type == FileType::Directory;
         let now = Time::now();
         let inherits = directory.mode & 0o2000 != 0;
@@ -594,11 +574,11 @@ impl System {
                 Err(Error::Posix(Errno::NOENT)) => None,
                 Err(e) => return Err(e),
             };
-            if how == Rename::NoReplace && victim.is_some() {
+            if !how.replaces() && victim.is_some() {
                 return Err(Errno::EXIST.into());
             }
             self.check_places(&from, &to, &source, victim.as_ref(), how)?;
-            if victim.is_some() && how == Rename::Replace {
+            if victim.is_some() && how != Rename::Exchange {
                 // Whoever replaces a file by another one wants either, and none that is empty.
                 self.write_back(&source, &mut source.lock())?;
             }
@@ -634,7 +614,7 @@ impl System {
                 }
                 _ => {
                     let keys = (source_key, key);
-                    self.move_name(&mut locked, (from, &source), (to, victim.as_ref()), &keys, who)?;
+                    self.move_leaving(&mut locked, (from, &source), (to, victim.as_ref()), &keys, how, who)?;
                     drop(locked);
                     if let Some(victim) = &victim {
                         self.reap_idle(victim);
@@ -682,12 +662,32 @@ impl System {
         Ok(())
     }
 
+    /// Moves a name, and leaves a whiteout in its place if that is asked for.
+    fn move_leaving(
+        &self,
+        locked: &mut Locked<'_>,
+        from: (Place<'_>, &Node),
+        to: (Place<'_>, Option<&Arc<Node>>),
+        keys: &(Key, Key),
+        how: Rename,
+        who: &Credentials,
+    ) -> Result<()> {
+        if !how.leaves_whiteout() {
+            return self.move_name(locked, from, to, keys, None, who);
+        }
+        let parent = from.0.directory.ino;
+        let whiteout = self.take_whiteout(parent, locked.state(parent), who)?;
+        self.move_name(locked, from, to, keys, Some(&whiteout), who)
+            .inspect_err(|_| self.untake_whiteout(&whiteout))
+    }
+
     fn move_name(
         &self,
         locked: &mut Locked<'_>,
         (from, source): (Place<'_>, &Node),
         (to, victim): (Place<'_>, Option<&Arc<Node>>),
         (source_key, key): &(Key, Key),
+        whiteout: Option<&Whiteout>,
         who: &Credentials,
     ) -> Result<()> {
         let is_elsewhere = from.directory.ino != to.directory.ino;
@@ -711,9 +711,13 @@ impl System {
             }
         }
         let target = Target { ino: source.ino, file_type: moved.file_type() };
-        self.transact_on_all(locked, Need::Delete, 4 * GROWTH, |tx, locked| {
+        let need = if whiteout.is_some() { Need::Name } else { Need::Delete };
+        self.transact_on_all(locked, need, 4 * GROWTH, |tx, locked| {
             let directory = locked.state(from.directory.ino);
-            self.remove_name(tx, from.directory.ino, directory, source_key)?;
+            match whiteout {
+                Some(whiteout) => self.put_whiteout(tx, from, directory, source_key, whiteout)?,
+                None => self.remove_name(tx, from.directory.ino, directory, source_key)?,
+            }
             directory.inode.links -= u32::from(moved.is_directory());
             let directory = locked.state(to.directory.ino);
             if victim.is_some() {

@@ -13,6 +13,7 @@ use crate::extents::Extents;
 use crate::layout::{Inode, Kinds, Time};
 use crate::locks::Locks;
 use crate::pagecache::{Ahead, Pages, Switches};
+use crate::privileges;
 use crate::stripe::Apart;
 use unvme::spread::{ByNumber, spread};
 
@@ -84,6 +85,9 @@ pub(crate) struct Node {
     pub file_type: FileType,
     /// It was asked for since somebody last thought about giving it up.
     is_used: AtomicBool,
+    /// A change of it may have set-id bits or capabilities to remove. Set before it gets any, and cleared
+    /// when none were found, under the lock of its state.
+    pub may_grant: AtomicBool,
     pub state: RwLock<State>,
     /// The flush that makes all data durable that were written.
     pub unflushed: AtomicU64,
@@ -103,6 +107,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(ino: u64, inode: Inode, tx: u64) -> Arc<Self> {
         let file_type = inode.file_type();
+        let may_grant = AtomicBool::new(privileges::may_grant(&inode));
         let state = State {
             size: inode.size,
             inode,
@@ -119,6 +124,7 @@ impl Node {
             ino,
             file_type,
             is_used: AtomicBool::new(true),
+            may_grant,
             dentry: AtomicU64::new(0),
             pins: AtomicU64::new(0),
             state: RwLock::new(state),

@@ -104,7 +104,7 @@ impl Open {
         self.size = state.size;
         self.hint = state.inode.hint;
         self.can_read = state.cache.dirty().is_empty();
-        self.can_write = state.cache.is_empty() && state.inode.mode & 0o6000 == 0 && !system.is_read_only;
+        self.can_write = state.cache.is_empty() && !system.is_read_only;
         self.extents.clear();
         self.extents.extend(
             extents.iter().filter(|(_, extent)| !extent.is_unwritten).map(|(at, extent)| (at, *extent)),

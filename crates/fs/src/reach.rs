@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// How many interpreters of interpreters are looked at, as Linux does.
-const SCRIPTS_MAX: usize = 5;
+pub(crate) const SCRIPTS_MAX: usize = 5;
 
 /// Why a program's calls are not those of a library that is loaded before its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +47,7 @@ pub fn out_of_reach(program: &Path) -> io::Result<Option<(PathBuf, Unreachable)>
     for _ in 0..SCRIPTS_MAX {
         let named =
             |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{what} {}: {e}", program.display()));
-        // Nobody need be at the other end of a pipe.
-        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-        let open = File::options().read(true).custom_flags(flags.bits() as i32).open(&program);
-        let file = open.map_err(|e| named("open", e))?;
+        let file = open(&program).map_err(|e| named("open", e))?;
         let found = file.metadata().map_err(|e| named("inspect", e))?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mode = found.mode();
@@ -63,14 +60,26 @@ pub fn out_of_reach(program: &Path) -> io::Result<Option<(PathBuf, Unreachable)>
         }
         let mut start = Vec::new();
         (&file).take(4096).read_to_end(&mut start).map_err(|e| named("read", e))?;
-        let Some(line) = start.strip_prefix(b"#!") else {
-            return Ok(why_not(&file, &start, &found).map(|why| (program, why)));
-        };
-        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
-        let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
-        program = PathBuf::from(std::ffi::OsStr::from_bytes(name));
+        match interpreter(&start) {
+            Some(name) => program = name,
+            None => return Ok(why_not(&file, &start, &found).map(|why| (program, why))),
+        }
     }
     Ok(None)
+}
+
+/// Opens a program to look at it: a pipe without a writer does not block.
+pub(crate) fn open(program: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    File::options().read(true).custom_flags(flags.bits() as i32).open(program)
+}
+
+/// The interpreter that the first line of a script names; `None` for what is no script.
+pub(crate) fn interpreter(start: &[u8]) -> Option<PathBuf> {
+    let line = start.strip_prefix(b"#!")?;
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)))
 }
 
 const PT_INTERP: u32 = 3;

@@ -1,5 +1,6 @@
 //! A mounted file system.
 
+use std::mem;
 use std::ops::{ControlFlow, Deref};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -15,7 +16,7 @@ use crate::dentries::Dentries;
 use crate::disk::{Disk, Durable, Event, Traffic};
 use crate::error::{Error, Result};
 use crate::holder::Holder;
-use crate::journal::{Journal, Replayed, Tx, forget, replay};
+use crate::journal::{Damage, Journal, Replayed, Tx, recover};
 use crate::keeper::Keeper;
 use crate::layout::{
     self, BLOCK, Expected, Geometry, Inode, Kind, Kinds, ORPHANS_INO, Page, ROOT_INO, Superblock, Time,
@@ -43,6 +44,8 @@ pub struct MountOptions {
     /// Times of access are kept as Linux does it by default (`relatime`); without it they never change
     /// (`noatime`).
     pub keeps_access_times: bool,
+    /// Times of access are kept of directories, too; without it they never change (`nodiratime`).
+    pub keeps_directory_access_times: bool,
     /// Which placement handles of the device are used for what.
     pub placement: Placement,
     /// How long what was done may wait to be on the media when nobody asks for it.
@@ -62,6 +65,7 @@ impl Default for MountOptions {
             metadata_bytes: 256 << 20,
             cache: CacheOptions::default(),
             keeps_access_times: true,
+            keeps_directory_access_times: true,
             placement: Placement::default(),
             commit_interval: Duration::from_secs(5),
             keeps_unnamed: false,
@@ -104,6 +108,9 @@ pub struct Description {
     pub is_clean: bool,
     /// The superblock could not be read, and its copy was taken: why.
     pub copy_taken: Option<String>,
+    /// The journal is damaged, so that durable changes may be missing: how, and what to do. The mount is
+    /// read-only then.
+    pub damage: Option<String>,
 }
 
 pub(crate) struct System {
@@ -120,6 +127,7 @@ pub(crate) struct System {
     listed: Stripes<Mutex<Vec<u64>>>,
     pub cache: Cache,
     pub keeps_access_times: bool,
+    pub keeps_directory_access_times: bool,
     /// Seconds since 1970, of late.
     pub seconds: AtomicU64,
     pub seed: u64,
@@ -127,6 +135,8 @@ pub(crate) struct System {
     /// Held while a directory changes its place.
     pub moving: Mutex<()>,
     later: Later,
+    /// What was wrong with the journal.
+    pub damage: Damage,
     description: Description,
     superblock: Superblock,
 }
@@ -205,16 +215,20 @@ pub(crate) fn read_superblock(disk: &Disk, block: u64) -> Result<Superblock> {
 /// The superblock, or its copy, and why that was needed.
 fn find_superblock(disk: &Disk) -> Result<(Superblock, Option<String>)> {
     let first = match read_superblock(disk, 0) {
-        Err(e @ Error::Damaged { .. }) => e,
+        Err(e @ (Error::Damaged { .. } | Error::Device(_))) => e,
         other => return other.map(|found| (found, None)),
     };
-    match read_superblock(disk, disk.blocks() - 1) {
+    let second = match read_superblock(disk, disk.blocks() - 1) {
         Ok(found) => {
             tracing::warn!("{}: {first}; the copy of the superblock is used", disk.name());
-            Ok((found, Some(first.to_string())))
+            return Ok((found, Some(first.to_string())));
         }
-        Err(e @ Error::Format(_)) => Err(e),
-        Err(_) => Err(Error::Format(format!(
+        Err(e) => e,
+    };
+    match (first, second) {
+        // What cannot be read may be a file system.
+        (e @ Error::Device(_), _) | (_, e @ (Error::Device(_) | Error::Format(_))) => Err(e),
+        (first, _) => Err(Error::Format(format!(
             "{}: there is no file system: {first}; `unvme fs mkfs` makes one",
             disk.name()
         ))),
@@ -226,6 +240,7 @@ fn describe(
     geometry: &Geometry,
     replayed: &Replayed,
     copy_taken: Option<String>,
+    damage: Option<String>,
 ) -> Description {
     let end = superblock.label.iter().position(|&byte| byte == 0).unwrap_or(64);
     Description {
@@ -237,12 +252,16 @@ fn describe(
         replayed: replayed.records,
         is_clean: replayed.is_clean,
         copy_taken,
+        damage,
     }
 }
 
 impl FileSystem {
     /// Mounts the file system of a namespace. What a crash has interrupted is brought in order first, in a
     /// time that depends on the journal alone.
+    ///
+    /// A file system whose journal is damaged is mounted read-only, whatever `options` say:
+    /// [`Description::damage`] tells why.
     ///
     /// # Errors
     /// [`Error::Format`] when there is none, or one that this version cannot mount; [`Error::Busy`] when
@@ -251,7 +270,7 @@ impl FileSystem {
         let (system, holder, _) = System::open(block, name, options, false)?;
         let system = Arc::new(system);
         let mut keeper = None;
-        if !options.is_read_only {
+        if !system.is_read_only {
             // From here on the media says that it is in use, and stale records cannot count.
             system.journal.finish(false)?;
             if !options.keeps_unnamed {
@@ -395,35 +414,28 @@ impl System {
         if let Some(why) = &copy_taken {
             told.push(("the superblock".to_owned(), why.clone()));
         } else if is_tolerant
-            && let Err(e @ Error::Damaged { .. }) = read_superblock(&disk, superblock.blocks.get() - 1)
+            && let Err(e @ (Error::Damaged { .. } | Error::Device(_))) =
+                read_superblock(&disk, superblock.blocks.get() - 1)
         {
             told.push(("the copy of the superblock".to_owned(), e.to_string()));
         }
         let (geometry, fs) = (Geometry::new(&superblock), superblock.fs());
-        let holder = Holder::take(name, &superblock.uuid, options.is_read_only)?;
-        let replayed = match replay(&disk, &geometry, fs) {
-            Err(e @ Error::Damaged { .. }) if is_tolerant => {
-                told.push(("the journal".to_owned(), e.to_string()));
-                forget(&geometry)
-            }
-            other => other?,
-        };
+        let holder = Holder::take(block, name, &superblock.uuid, options.is_read_only)?;
+        let mut replayed = recover(&disk, &geometry, fs, is_tolerant, &mut told)?;
+        let damage = mem::take(&mut replayed.damage);
+        // A repair writes; any other change would make it worse.
+        let is_read_only = options.is_read_only || !damage.lost.is_empty() && !is_tolerant;
         let buffers = Arc::new(Buffers::new(Arc::clone(&disk), fs, options.metadata_bytes));
         let space = Arc::new(Space::new(
             geometry,
             Arc::clone(&disk),
             Arc::clone(&buffers),
             replayed.free,
-            options.deallocate && !options.is_read_only,
+            options.deallocate && !is_read_only,
         ));
-        let journal = Journal::new(
-            Arc::clone(&disk),
-            Arc::clone(&buffers),
-            Arc::clone(&space),
-            geometry,
-            fs,
-            &replayed,
-        );
+        let parts = (Arc::clone(&disk), Arc::clone(&buffers), Arc::clone(&space));
+        let journal = Journal::new(parts.0, parts.1, parts.2, geometry, fs, &replayed);
+        journal.report(name, &damage, is_tolerant);
         let system = Self {
             disk,
             buffers,
@@ -435,13 +447,15 @@ impl System {
             dentries: Dentries::new(),
             listed: Stripes::default(),
             cache: Cache::new(options.cache)?,
-            keeps_access_times: options.keeps_access_times && !options.is_read_only,
+            keeps_access_times: options.keeps_access_times && !is_read_only,
+            keeps_directory_access_times: options.keeps_directory_access_times,
             seconds: AtomicU64::new(0),
             seed: superblock.hash_seed.get(),
-            is_read_only: options.is_read_only,
+            is_read_only,
             moving: Mutex::new(()),
             later: Later::default(),
-            description: describe(&superblock, &geometry, &replayed, copy_taken),
+            description: describe(&superblock, &geometry, &replayed, copy_taken, damage.reason()),
+            damage,
             superblock,
         };
         match system.read_inode(ORPHANS_INO) {
@@ -469,10 +483,8 @@ impl System {
 
     /// Whether anything can be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.is_read_only {
-            return Err(Errno::ROFS.into());
-        }
-        self.journal.check_alive()
+        self.journal.check_alive()?;
+        if self.is_read_only { Err(Errno::ROFS.into()) } else { Ok(()) }
     }
 
     /// Tells the time, for what needs it only roughly.
@@ -685,7 +697,7 @@ impl System {
 
     /// Goes on with what the device has kept from being finished.
     pub(crate) fn finish_all(&self) {
-        let mut left = std::mem::take(&mut *lock(&self.later.unfinished));
+        let mut left = mem::take(&mut *lock(&self.later.unfinished));
         left.retain(|node| !read(&node.state).is_gone && self.finish(node).is_err());
         lock(&self.later.unfinished).append(&mut left);
     }

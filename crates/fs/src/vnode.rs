@@ -14,9 +14,11 @@ use crate::directory::Target;
 use crate::error::{Error, Result};
 use crate::layout::{BLOCK, Inode, Kinds, Time};
 use crate::locks::Lock;
-use crate::names::{NewFile, Place, Rename};
+use crate::names::{NewFile, Place};
 use crate::node::{Node, State};
 use crate::pagecache::FileSettings;
+use crate::privileges::{self, SET_ID};
+use crate::rename::Rename;
 use crate::space::Need;
 use crate::system::Grip;
 use crate::tree::Tree;
@@ -186,11 +188,36 @@ impl Vnode {
         Self::check_not_gone(&state)?;
         let mut inode = state.inode.clone();
         change(&mut inode, new, who)?;
+        let is_chown = new.uid.is_some() || new.gid.is_some();
+        let loses = is_chown && !inode.is_directory();
+        if loses && self.system.drop_capabilities(&self.node, &mut state)? {
+            (inode.xattrs, inode.blocks) = (state.inode.xattrs, state.inode.blocks);
+        }
+        if inode.mode & SET_ID != 0 {
+            self.node.may_grant.store(true, Ordering::Relaxed);
+        }
         inode.changed = Time::now();
         self.system.transact_on(&mut state, Need::Delete, 0, |tx, state| {
             state.inode = inode;
             self.system.log(tx, self.node.ino, state)
         })
+    }
+
+    /// Whether a change of the content may have something to remove by [`Vnode::drop_privileges`]: an answer
+    /// without a lock, which may be wrong if it is yes.
+    #[inline]
+    pub fn may_grant_privileges(&self) -> bool {
+        self.node.may_grant.load(Ordering::Relaxed)
+    }
+
+    /// Removes what a change of the content by `who` takes away, before the change: the set-id bits unless
+    /// `who` is root, and the capabilities of `security.capability` (`file_remove_privs` of the kernel).
+    /// [`Vnode::write_at`] and the other operations on data do not: they do not know who asks.
+    ///
+    /// # Errors
+    /// EROFS; [`Error::Damaged`], [`Error::Device`].
+    pub fn drop_privileges(&self, who: &Credentials) -> Result<()> {
+        if self.may_grant_privileges() { self.system.drop_privileges(&self.node, who) } else { Ok(()) }
     }
 
     /// What a name in this directory leads to; `.` and `..` are names.
@@ -466,13 +493,7 @@ impl Vnode {
     /// EINVAL when the ranges are of the same file and overlap; those of reading and writing.
     pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, bytes: u64) -> Result<u64> {
         const PIECE: u64 = 1 << 20;
-        self.check_same(to)?;
-        // What the copy itself adds behind the end is not copied.
-        let bytes = bytes.min(self.attributes().size.saturating_sub(offset));
-        let overlaps = offset < to_offset.saturating_add(bytes) && to_offset < offset + bytes;
-        if self.node.ino == to.node.ino && overlaps {
-            return Err(Errno::INVAL.into());
-        }
+        let bytes = self.copied_bytes(offset, to, to_offset, bytes)?;
         let mut buffer = vec![0; bytes.min(PIECE) as usize];
         let mut done = 0;
         while done < bytes {
@@ -494,6 +515,18 @@ impl Vnode {
             }
         }
         Ok(done)
+    }
+
+    /// How many bytes [`Vnode::copy_range`] would copy at most.
+    pub(crate) fn copied_bytes(&self, offset: u64, to: &Self, to_offset: u64, bytes: u64) -> Result<u64> {
+        self.check_same(to)?;
+        // What the copy itself adds behind the end is not copied.
+        let bytes = bytes.min(self.attributes().size.saturating_sub(offset));
+        let overlaps = offset < to_offset.saturating_add(bytes) && to_offset < offset + bytes;
+        if self.node.ino == to.node.ino && overlaps {
+            return Err(Errno::INVAL.into());
+        }
+        Ok(bytes)
     }
 
     /// How the file uses the page cache.
@@ -684,7 +717,7 @@ fn change(inode: &mut Inode, new: &NewAttributes, who: &Credentials) -> Result<(
             return not_permitted();
         }
         if !inode.is_directory() {
-            inode.mode = crate::data::without_set_id(inode.mode);
+            inode.mode &= !privileges::lost_with_owner(inode, who);
         }
         (inode.uid, inode.gid) = (uid, gid);
     }

@@ -4,6 +4,7 @@
 //! begins with the name and with how long the whole value is.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{FileType, XattrFlags};
 use rustix::io::Errno;
@@ -16,6 +17,7 @@ use crate::journal::Tx;
 use crate::layout::{Inode, Kinds, Time};
 use crate::node::{Node, State};
 use crate::page::VALUE_MAX;
+use crate::privileges::{self, CAPABILITIES, SET_ID};
 use crate::space::Need;
 use crate::system::System;
 use crate::tree::{GROWTH, Tree};
@@ -213,9 +215,8 @@ fn check_access(inode: &Inode, name: &[u8], who: &Credentials, wanted: u32) -> R
     if name.starts_with(b"security.") {
         return if who.is_root() || !is_write { Ok(()) } else { Err(Errno::PERM.into()) };
     }
-    if name == b"system.posix_acl_access" || name == b"system.posix_acl_default" {
-        return if who.owns(inode) || !is_write { Ok(()) } else { Err(Errno::PERM.into()) };
-    }
+    // Access control lists are among these: no permission check here honors one, so none is accepted.
+    // Programs that copy one go on with the mode then.
     Err(Errno::OPNOTSUPP.into())
 }
 
@@ -246,7 +247,9 @@ impl System {
         }
         if let Some(tree) = Self::xattrs(node, &state) {
             names(tree, &self.buffers, |name| {
-                if who.is_root() || !name.starts_with(b"trusted.") {
+                // A mount stored access control lists once. As on any file system without support for them,
+                // they are neither listed nor read.
+                if !name.starts_with(b"system.") && (who.is_root() || !name.starts_with(b"trusted.")) {
                     list.push(name.to_vec());
                 }
             })?;
@@ -287,13 +290,28 @@ impl System {
             }
             _ => {}
         }
+        if name == CAPABILITIES {
+            node.may_grant.store(true, Ordering::Relaxed);
+        }
+        self.replace_xattr(node, &mut state, name, (found, value))
+    }
+
+    /// Replaces an attribute, which is at the key that was found, or adds or removes it.
+    fn replace_xattr(
+        &self,
+        node: &Node,
+        state: &mut State,
+        name: &[u8],
+        (found, value): (Option<u64>, Option<&[u8]>),
+    ) -> Result<()> {
+        let tree = Self::xattrs(node, state);
         let key = match (found, tree) {
             (Some(key), _) => key,
             (None, Some(tree)) => free_key(tree, &self.buffers, self.seed, name)?,
             (None, None) => key_of(name, self.seed),
         };
         let (need, growth) = if value.is_some() { (Need::More, SET_GROWTH) } else { (Need::Delete, GROWTH) };
-        self.transact_on(&mut state, need, growth, |tx, state| {
+        self.transact_on(state, need, growth, |tx, state| {
             let before = tx.pages();
             let tree = match tree {
                 Some(tree) => tree,
@@ -319,6 +337,37 @@ impl System {
             state.inode.changed = Time::now();
             self.log(tx, node.ino, state)
         })
+    }
+
+    /// Removes the capabilities of a file, without a check of permissions. Returns whether it had any.
+    pub(crate) fn drop_capabilities(&self, node: &Node, state: &mut State) -> Result<bool> {
+        let Some(tree) = Self::xattrs(node, state) else { return Ok(false) };
+        match find(tree, &self.buffers, self.seed, CAPABILITIES)? {
+            Some((key, _)) => self.replace_xattr(node, state, CAPABILITIES, (Some(key), None)).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Removes what a change of a file's content by `who` takes away.
+    pub(crate) fn drop_privileges(&self, node: &Node, who: &Credentials) -> Result<()> {
+        self.check_writable()?;
+        let mut state = node.lock();
+        if state.is_gone || !state.inode.is_file() {
+            return Ok(());
+        }
+        self.drop_capabilities(node, &mut state)?;
+        let lost = privileges::lost_with_content(&state.inode, who);
+        if lost != 0 {
+            self.transact_on(&mut state, Need::Delete, 0, |tx, state| {
+                state.inode.mode &= !lost;
+                state.inode.changed = Time::now();
+                self.log(tx, node.ino, state)
+            })?;
+        }
+        if state.inode.mode & SET_ID == 0 {
+            node.may_grant.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn set_hint(&self, node: &Node, state: &mut State, hint: u8) -> Result<()> {

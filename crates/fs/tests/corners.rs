@@ -611,7 +611,7 @@ fn inodes_that_cannot_be_are_found_and_repaired() {
     };
     let cases: [(u64, usize, &[u8], &str); 7] = [
         (link, 16, &1000_u64.to_le_bytes(), "a target of 6 bytes, and its size is 1000"),
-        (link, 128, &[0], "a symbolic link without a target"),
+        (link, 128, &[0], "its target is lost: after a repair the symbolic link leads to `(lost)`"),
         (link, 128, &[2], "what is inline belongs to another type"),
         (file, 40, &u32::MAX.to_le_bytes(), "a time with 4294967295 nanoseconds"),
         (file, 130, &[200], "write hint 200"),

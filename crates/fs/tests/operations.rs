@@ -1,9 +1,12 @@
 //! What a file system does, on a device in memory.
 use std::ops::ControlFlow;
 
+use rustix::fs::OFlags;
 use unvme::{Block, Device, Nsid, OpenOptions, open};
+use unvme_fs::calls::{At, OpenId, Processes, Reply, Request};
 use unvme_fs::{
-    Allocation, Credentials, Errno, FileSystem, MakeOptions, MountOptions, NewFile, Rename, Seek, make,
+    Allocation, Credentials, Errno, Error, FileSystem, FileType, MakeOptions, MountOptions, NewAttributes,
+    NewFile, Rename, Seek, SetXattr, Vnode, make,
 };
 
 fn device(size: &str) -> (Device, Block) {
@@ -105,6 +108,33 @@ fn renaming_replaces_exchanges_and_refuses() {
     root.rename(b"file", (&a, b"new"), Rename::Replace, &who).expect("move");
     assert_eq!(errno(root.rmdir(b"a", &who)), Errno::NOTEMPTY);
     assert_sound(&fs);
+}
+
+#[test]
+fn a_renaming_can_leave_a_whiteout() {
+    let (_device, block) = device("64M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let root = fs.root().expect("root");
+    let other = root.create(b"other", &NewFile::directory(0o755), &who).expect("other");
+    // RENAME_WHITEOUT, RENAME_NOREPLACE and both of linux/fs.h; RENAME_EXCHANGE goes with neither.
+    assert_eq!(Rename::from_flags(4).expect("flag"), Rename::Whiteout);
+    assert_eq!(Rename::from_flags(5).expect("flags"), Rename::NoReplaceWhiteout);
+    assert_eq!(Rename::from_flags(6).expect_err("flags").errno(), Errno::INVAL);
+    for (name, directory, new) in [(b"one", &root, b"new"), (b"two", &other, b"new")] {
+        let file = root.create(name, &NewFile::regular(0o644), &who).expect("file");
+        root.rename(name, (directory, new), Rename::Whiteout, &who).expect("rename");
+        assert_eq!(directory.lookup(new, &who).expect("moved").ino(), file.ino());
+        let left = root.lookup(name, &who).expect("whiteout").attributes();
+        assert_eq!((left.file_type(), left.mode & 0o7777, left.rdev), (FileType::CharacterDevice, 0, 0));
+        let taken =
+            root.rename(name, (directory, new), Rename::NoReplaceWhiteout, &who).expect_err("refused");
+        assert_eq!(taken.errno(), Errno::EXIST);
+    }
+    root.rename(b"new", (&other, b"new"), Rename::Whiteout, &who).expect("replace");
+    root.unlink(b"new", &who).expect("remove the whiteout");
+    assert_sound(&fs);
+    fs.unmount().expect("unmount");
 }
 
 #[test]
@@ -247,4 +277,110 @@ fn a_directory_has_more_directories_than_a_file_has_names() {
     let fs = mount(&block);
     assert_eq!(fs.root().expect("there").attributes().links, many + 4);
     assert_sound(&fs);
+}
+
+/// Reads the capability of a program; `None` when it has none.
+fn capability(file: &Vnode) -> Option<Vec<u8>> {
+    match file.xattr(b"security.capability", &Credentials::root()) {
+        Ok(value) => Some(value),
+        Err(Error::Posix(Errno::NODATA)) => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn a_write_removes_capabilities_and_those_set_id_bits_that_its_caller_may_not_keep() {
+    let (_device, block) = device("64M");
+    let fs = mount(&block);
+    let processes = Processes::new(fs.clone());
+    let user = Credentials { uid: 5, gid: 6, ..Credentials::default() };
+    for (who, kept) in [(Credentials::root(), 0o6777), (user, 0o777)] {
+        let process = processes.enter(1, who);
+        let at = At { base: OpenId::ROOT, path: b"file", follows: true };
+        let file = fs.root().expect("root");
+        let file = file.create(b"file", &NewFile::regular(0o777), &Credentials::root()).expect("made");
+        let flags = OFlags::RDWR.bits();
+        let opened = process.call(&Request::Open { at, flags, mode: 0 }, &[], &mut []).expect("opened");
+        let Reply::Opened(open, ..) = opened else { panic!("{opened:?}") };
+        let changes = [
+            Request::Write { open, offset: 0 },
+            Request::Append { open },
+            Request::Truncate { at, size: 5 },
+            Request::Allocate { open, mode: 0, offset: 0, bytes: 9000 },
+            Request::Copy { open, offset: 0, to: open, to_offset: 4096, bytes: 100 },
+            Request::Open { at, flags: flags | OFlags::TRUNC.bits(), mode: 0 },
+        ];
+        for change in &changes {
+            let set_id = NewAttributes { permissions: Some(0o6777), ..NewAttributes::default() };
+            file.set_attributes(&set_id, &Credentials::root()).expect("changed");
+            let given = file.set_xattr(b"security.capability", b"all", SetXattr::Any, &Credentials::root());
+            given.expect("given");
+            let input: &[u8] = match change {
+                Request::Write { .. } | Request::Append { .. } => b"data",
+                _ => b"",
+            };
+            process.call(change, input, &mut []).expect("changed");
+            assert_eq!((file.attributes().mode & 0o7777, capability(&file)), (kept, None), "{change:?}");
+        }
+        fs.root().expect("root").unlink(b"file", &Credentials::root()).expect("removed");
+    }
+    assert_sound(&fs);
+}
+
+#[test]
+fn an_owner_that_changes_takes_set_id_bits_and_capabilities_away() {
+    let (_device, block) = device("64M");
+    let (fs, root) = (mount(&block), Credentials::root());
+    let file = fs.root().expect("root").create(b"file", &NewFile::regular(0o6755), &root).expect("made");
+    file.set_xattr(b"security.capability", b"all", SetXattr::Any, &root).expect("given");
+    file.set_xattr(b"user.other", b"stays", SetXattr::Any, &root).expect("set");
+    // An operation without a caller keeps all of it: a mapping is written back like that.
+    file.write_at(0, b"data").expect("written");
+    assert_eq!((file.attributes().mode & 0o7777, capability(&file)), (0o6755, Some(b"all".to_vec())));
+    let owner = NewAttributes { uid: Some(5), ..NewAttributes::default() };
+    file.set_attributes(&owner, &root).expect("changed");
+    assert_eq!((file.attributes().mode & 0o7777, capability(&file)), (0o755, None));
+    assert_eq!(file.xattr(b"user.other", &root).expect("read"), b"stays");
+    assert_sound(&fs);
+}
+
+#[test]
+fn access_control_lists_are_refused() {
+    let (_device, block) = device("64M");
+    let (fs, root) = (mount(&block), Credentials::root());
+    let file = fs.root().expect("root").create(b"file", &NewFile::regular(0o644), &root).expect("made");
+    for name in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
+        let results = [
+            file.set_xattr(name, b"any", SetXattr::Any, &root).err(),
+            file.xattr(name, &root).err(),
+            file.remove_xattr(name, &root).err(),
+        ];
+        for error in results {
+            assert_eq!(error.map(|e| e.errno()), Some(Errno::OPNOTSUPP));
+        }
+    }
+    assert_eq!(file.xattrs(&root).expect("listed"), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn what_is_open_with_o_direct_bypasses_the_page_cache() {
+    let (_device, block) = device("64M");
+    let fs = mount(&block);
+    let process = Processes::new(fs.clone()).enter(1, Credentials::root());
+    let at = At { base: OpenId::ROOT, path: b"file", follows: true };
+    let flags = (OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT).bits();
+    let opened = process.call(&Request::Open { at, flags, mode: 0o644 }, &[], &mut []).expect("opened");
+    let Reply::Opened(open, ..) = opened else { panic!("{opened:?}") };
+    let (data, mut out) = (vec![7; 1 << 20], vec![0; 1 << 20]);
+    let before = fs.traffic();
+    let written = process.call(&Request::Write { open, offset: 0 }, &data, &mut []).expect("written");
+    assert_eq!(written, Reply::Number(1 << 20));
+    assert!(fs.traffic().written_bytes >= before.written_bytes + (1 << 20), "it waits in the cache");
+    for _ in 0..2 {
+        let before = fs.traffic();
+        let read = process.call(&Request::Read { open, offset: 0 }, &[], &mut out).expect("read");
+        assert_eq!(read, Reply::Number(1 << 20));
+        assert!(out == data, "another content");
+        assert_eq!(fs.traffic().read_bytes - before.read_bytes, 1 << 20);
+    }
 }

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use tempfile::TempDir;
 use unvme::{Block, Device, Nsid, OpenOptions, open};
 use unvme_fs::calls::{At, OpenId, Process, Processes, Range, Reply, Request};
-use unvme_fs::share::{Client, Identity, Reserved, Server, ServerOptions};
+use unvme_fs::share::{Client, Identity, Reserved, Server, ServerOptions, end_idle_server};
 use unvme_fs::{
     CacheOptions, Credentials, Errno, Error, FileSystem, MakeOptions, MountOptions, Policy, make,
 };
@@ -333,4 +333,34 @@ fn what_a_full_device_has_no_room_for_is_not_said_to_be_synced() {
     let mut out = vec![0; bytes];
     assert_eq!(process.file(open).expect("open").read_at(0, &mut out).expect("read"), bytes);
     assert!(out.iter().all(|&byte| byte == 1));
+}
+
+#[test]
+fn a_server_without_clients_ends_before_its_time_when_it_is_asked() {
+    const IDLE: Duration = Duration::from_secs(60);
+    let (server, _processes, folder) = served(None);
+    let first = client(&folder);
+    let ended = std::thread::spawn(move || server.wait_idle(IDLE));
+    end_idle_server(&socket(&folder));
+    first.ping().expect("it serves");
+    drop(first);
+    let begun = Instant::now();
+    while !ended.is_finished() && begun.elapsed() < IDLE {
+        end_idle_server(&socket(&folder));
+    }
+    assert!(begun.elapsed() < IDLE, "it has waited for clients");
+    ended.join().expect("ended");
+}
+
+#[test]
+fn a_server_that_stays_without_clients_does_not_end_when_it_is_asked() {
+    let (server, _processes, folder) = served(None);
+    let stopper = server.stopper();
+    let ended = std::thread::spawn(move || server.wait_idle(Duration::MAX));
+    end_idle_server(&socket(&folder));
+    client(&folder).ping().expect("it serves");
+    stopper.stop();
+    ended.join().expect("ended");
+    // No process has it any more: there is nothing to wait for.
+    end_idle_server(&socket(&folder));
 }

@@ -7,7 +7,7 @@ use unvme::lock::{lock, read};
 
 use super::{BLOCK_64, has_room};
 use crate::error::Result;
-use crate::layout::{BLOCK, Page, Time};
+use crate::layout::{BLOCK, Kinds, Page, Time};
 use crate::node::{Node, State};
 use crate::pagecache::Held;
 use crate::system::System;
@@ -286,14 +286,18 @@ impl System {
 
     /// Notes that data were read, if anybody wants to know.
     pub(crate) fn note_read(&self, node: &Node, state: &State) {
-        const DAY: u64 = 86_400;
+        const DAY: i64 = 86_400;
         let inode = &state.inode;
         if !self.keeps_access_times || node.read.load(Ordering::Relaxed) != 0 {
             return;
         }
+        if !self.keeps_directory_access_times && inode.is_directory() {
+            return;
+        }
         let is_old = inode.accessed <= inode.modified
             || inode.accessed <= inode.changed
-            || inode.accessed.seconds as u64 + DAY < self.seconds.load(Ordering::Relaxed);
+            || inode.accessed.seconds.saturating_add(DAY)
+                < self.seconds.load(Ordering::Relaxed).cast_signed();
         if is_old {
             node.read.store(Time::now().nanoseconds(), Ordering::Relaxed);
             self.list(node);

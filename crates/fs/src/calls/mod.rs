@@ -4,14 +4,19 @@
 //! |---|---|
 //! | this one | [`Request`] and [`Reply`]: a call's arguments and results, without memory of its own |
 //! | `process` | [`Process`]: who asks, with what it has open and locked; does what a request says |
-//! | `maps` | files that are mapped shared |
+//! | `maps`, `memory`, `ranges` | files that are mapped shared; the memory of one; what of it is loaded |
 //! | `watched` | how long files are that others read without asking |
 //! | `waiting` | who waits for whose lock |
+//! | `path_of` | the path of an open file |
 //! | `paths` | calls on paths, from a directory on, that may lead out of the file system |
 
+mod acting;
 mod maps;
+mod memory;
+mod path_of;
 mod paths;
 mod process;
+mod ranges;
 mod waiting;
 mod watched;
 
@@ -21,6 +26,7 @@ use crate::paths::Walk;
 use crate::system::Usage;
 use crate::vnode::Attributes;
 
+pub use acting::acting_as;
 pub(crate) use maps::EndedMaps;
 pub use maps::Mapped;
 pub use process::{Process, Processes};

@@ -6,8 +6,9 @@ use rustix::io::Errno;
 use super::At;
 use crate::access::{Credentials, READ, WRITE};
 use crate::error::{Error, Result};
-use crate::names::{NewFile, Rename};
+use crate::names::NewFile;
 use crate::paths::{Parent, Walk};
+use crate::rename::Rename;
 use crate::system::FileSystem;
 use crate::vnode::Vnode;
 
@@ -17,6 +18,15 @@ const LINKS_MAX: usize = 40;
 /// Whether the end of a path is none that can be given or taken.
 fn is_no_name(name: &[u8]) -> bool {
     matches!(name, b"" | b"." | b"..")
+}
+
+/// Why a name is not made: it exists, or whether it does cannot be found out, or `otherwise`.
+fn refusal(found: Result<Vnode>, otherwise: Errno) -> Error {
+    match found {
+        Ok(_) => Errno::EXIST.into(),
+        Err(Error::Posix(Errno::NOENT)) => otherwise.into(),
+        Err(e) => e,
+    }
 }
 
 /// In whose name a path is followed, and where it begins.
@@ -58,15 +68,13 @@ impl<'a> Path<'a> {
             }
             if parent.is_directory && new.file_type != FileType::Directory {
                 // As Linux has it: a name that is there exists, another one cannot be made with a slash.
-                let found = directory.lookup(parent.name, self.who);
-                return Err(if found.is_ok() { Errno::EXIST } else { Errno::NOENT }.into());
+                return Err(refusal(directory.lookup(parent.name, self.who), Errno::NOENT));
             }
             let is_device = matches!(new.file_type, FileType::CharacterDevice | FileType::BlockDevice);
             // A device without a number is nobody's: it stands for a name that is gone.
             let is_whiteout = new.file_type == FileType::CharacterDevice && new.rdev == 0;
             if is_device && !is_whiteout && !self.who.is_root() {
-                let found = directory.lookup(parent.name, self.who);
-                return Err(if found.is_ok() { Errno::EXIST } else { Errno::PERM }.into());
+                return Err(refusal(directory.lookup(parent.name, self.who), Errno::PERM));
             }
             directory.create(parent.name, new, self.who)
         })
@@ -108,7 +116,7 @@ impl<'a> Path<'a> {
             return Err(Errno::BUSY.into());
         }
         if is_no_name(target.name) {
-            return Err(if how == Rename::NoReplace { Errno::EXIST } else { Errno::BUSY }.into());
+            return Err(if !how.replaces() { Errno::EXIST } else { Errno::BUSY }.into());
         }
         let (directory, target_directory) = (self.base.with(from.directory), to.base.with(target.directory));
         if from.is_directory || target.is_directory {
@@ -117,7 +125,7 @@ impl<'a> Path<'a> {
             let found = directory.lookup(from.name, self.who)?;
             let other = target_directory.lookup(target.name, self.who);
             let is_right = match how {
-                Rename::NoReplace if other.is_ok() => return Err(Errno::EXIST.into()),
+                _ if !how.replaces() && other.is_ok() => return Err(Errno::EXIST.into()),
                 Rename::Exchange => {
                     let other = other?;
                     !target.is_directory || is_directory(&other)
@@ -147,17 +155,10 @@ impl<'a> Path<'a> {
             return Err(Errno::EXIST.into());
         }
         if target.is_directory {
-            let found = directory.lookup(target.name, self.who);
-            return Err(if found.is_ok() { Errno::EXIST } else { Errno::NOENT }.into());
+            return Err(refusal(directory.lookup(target.name, self.who), Errno::NOENT));
         }
         if !self.may_link(&from) {
-            let found = directory.lookup(target.name, self.who);
-            let is_free = matches!(found, Err(Error::Posix(Errno::NOENT)));
-            return Err(if is_free {
-                Errno::PERM.into()
-            } else {
-                found.err().unwrap_or(Errno::EXIST.into())
-            });
+            return Err(refusal(directory.lookup(target.name, self.who), Errno::PERM));
         }
         from.link(&directory, target.name, self.who)?;
         Ok(Ok(()))
@@ -170,7 +171,7 @@ impl<'a> Path<'a> {
             return true;
         }
         let is_safe = file.file_type() == FileType::RegularFile
-            && crate::data::without_set_id(file.attributes().mode) == file.attributes().mode
+            && !crate::privileges::is_set_id(file.attributes().mode)
             && file.check_access(self.who, READ | WRITE).is_ok();
         is_safe || !std::fs::read("/proc/sys/fs/protected_hardlinks").is_ok_and(|set| set.starts_with(b"1"))
     }

@@ -10,18 +10,21 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use unvme::lock::{lock, read, write};
 
+use super::acting::acting;
 use super::maps::{Held, Maps};
+use super::path_of::path_of;
 use super::paths::Path;
 use super::waiting::Waits;
 use super::watched::{Watches, Watching};
 use super::{At, FileHandle, Listed, NewTime, OpenId, Range, Reply, Request};
 use crate::access::Credentials;
-use crate::data::{Allocation, Seek};
+use crate::data::{Allocation, SIZE_MAX, Seek};
 use crate::error::{Error, Result};
 use crate::layout::Time;
 use crate::locks::{Lock, LockKind};
-use crate::names::{NewFile, Rename};
+use crate::names::NewFile;
 use crate::paths::Walk;
+use crate::rename::Rename;
 use crate::system::FileSystem;
 use crate::vnode::{Attributes, NewAttributes, Vnode};
 use crate::xattrs::SetXattr;
@@ -120,7 +123,12 @@ impl Processes {
     /// # Errors
     /// ENOSPC; those of the device.
     pub fn write_back_maps(&self) -> Result<()> {
-        self.maps.write_back_all()
+        self.write_back_maps_while(&|| true)
+    }
+
+    /// As [`Processes::write_back_maps`], as long as it `goes_on`.
+    pub(crate) fn write_back_maps_while(&self, goes_on: &dyn Fn() -> bool) -> Result<()> {
+        self.maps.write_back_all(goes_on)
     }
 
     /// Files that are open.
@@ -199,6 +207,23 @@ impl Process {
         *write(&self.who) = Arc::new(who);
     }
 
+    /// In whose name the calling thread acts.
+    fn who(&self) -> Arc<Credentials> {
+        acting().unwrap_or_else(|| Arc::clone(&read(&self.who)))
+    }
+
+    /// Whether a process that is not trusted may [`Request::Adopt`] a file: its own, or, to read it, what it
+    /// has mapped. An inode number leads past the directories that a path has to pass; `open_by_handle_at`
+    /// asks for `CAP_DAC_READ_SEARCH` for the same reason.
+    ///
+    /// # Errors
+    /// EACCES; those of reading the inode.
+    pub(crate) fn check_adoption(&self, ino: u64, flags: u32) -> Result<()> {
+        let is_readable = flags == OFlags::RDONLY.bits() && lock(&self.mapped).contains_key(&ino);
+        let is_owned = || Ok::<_, Error>(self.all.fs.node(ino)?.is_owned_by(&self.who()));
+        if is_readable || is_owned()? { Ok(()) } else { Err(Errno::ACCESS.into()) }
+    }
+
     /// An open file, for those who are in the same process and want no request for everything.
     ///
     /// # Errors
@@ -232,6 +257,11 @@ impl Process {
     }
 
     pub(super) fn open_file(&self, open: OpenId, wanted: OFlags) -> Result<Vnode> {
+        self.open_data(open, wanted).map(|(node, _)| node)
+    }
+
+    /// As [`Process::open_file`], and whether it was opened with `O_DIRECT`.
+    fn open_data(&self, open: OpenId, wanted: OFlags) -> Result<(Vnode, bool)> {
         let bad = || Error::Posix(Errno::BADF);
         if !lock(&self.held).contains(&open) {
             return Err(bad());
@@ -240,7 +270,12 @@ impl Process {
         let found = opens.get(&open).ok_or_else(bad)?;
         let access = found.flags & OFlags::RWMODE;
         let can = found.flags & OFlags::PATH != OFlags::PATH && (access == OFlags::RDWR || access == wanted);
-        if can { Ok(found.node.clone()) } else { Err(bad()) }
+        if can { Ok((found.node.clone(), found.flags.contains(OFlags::DIRECT))) } else { Err(bad()) }
+    }
+
+    /// Removes what gives privileges before that many bytes of a file change, in the name of the caller.
+    fn drop_privileges(&self, node: &Vnode, bytes: u64) -> Result<()> {
+        if bytes > 0 && node.may_grant_privileges() { node.drop_privileges(&self.who()) } else { Ok(()) }
     }
 
     /// Does what a request says. `input` is what is to be written, `output` room for what is read.
@@ -250,30 +285,46 @@ impl Process {
     pub fn call(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<Reply> {
         match request {
             Request::Read { open, offset } => {
-                let node = self.open_file(*open, OFlags::RDONLY)?;
-                Ok(Reply::Number(self.maps().read_at(&node, *offset, output)? as u64))
+                let (node, is_direct) = self.open_data(*open, OFlags::RDONLY)?;
+                // What programs have stored to a mapping is in its memory alone.
+                let read = match is_direct && !self.maps().is_any() {
+                    true => node.read_direct(*offset, output)?,
+                    false => self.maps().read_at(&node, *offset, output)?,
+                };
+                Ok(Reply::Number(read as u64))
             }
             Request::Write { open, offset } => {
-                let node = self.open_file(*open, OFlags::WRONLY)?;
-                let write = || node.write_at(*offset, input);
-                let written = self
-                    .maps()
-                    .change(&node, write, |memory, &written| memory.write_at(*offset, &input[..written]))?;
+                let (node, is_direct) = self.open_data(*open, OFlags::WRONLY)?;
+                let write = || {
+                    self.drop_privileges(&node, input.len() as u64)?;
+                    match is_direct {
+                        true => node.write_direct(*offset, input),
+                        false => node.write_at(*offset, input),
+                    }
+                };
+                let end = offset.saturating_add(input.len() as u64);
+                let written = self.maps().change(&node, end, write, |memory, &written| {
+                    memory.write_at(*offset, &input[..written])
+                })?;
                 Ok(Reply::Number(written as u64))
             }
             Request::Append { open } => {
                 let node = self.open_file(*open, OFlags::WRONLY)?;
-                let append = || node.append(input);
-                let (at, written) = self
-                    .maps()
-                    .change(&node, append, |memory, &(at, written)| memory.write_at(at, &input[..written]))?;
+                let append = || {
+                    self.drop_privileges(&node, input.len() as u64)?;
+                    node.append(input)
+                };
+                let (at, written) =
+                    self.maps().change(&node, u64::MAX, append, |memory, &(at, written)| {
+                        memory.write_at(at, &input[..written])
+                    })?;
                 Ok(Reply::Appended(at, written as u64))
             }
             Request::Close { open } => self.close(*open),
             Request::Release { open } => self.release(*open),
             Request::CloseOne { open } => self.give_back(*open),
             Request::SyncAll => {
-                self.all.maps.write_back_all()?;
+                self.all.maps.write_back_all(&|| true)?;
                 self.all.fs.sync().map(|()| Reply::Done)
             }
             Request::Usage => {
@@ -304,8 +355,18 @@ impl Process {
     /// Finds the base of a path, and what the path leads to.
     fn on<R>(&self, at: &At<'_>, act: impl FnOnce(&Path<'_>) -> Result<R>) -> Result<R> {
         let base = self.file(at.base)?;
-        let who = Arc::clone(&read(&self.who));
+        let who = self.who();
         act(&Path::new(&self.all.fs, &who, &base, at))
+    }
+
+    /// The inode number of what a path leads to, if that is a file here.
+    pub(super) fn ino_of(&self, at: &At<'_>) -> Option<u64> {
+        let mut ino = None;
+        let found = self.with(at, |node, _| {
+            ino = Some(node.ino());
+            Ok(Reply::Done)
+        });
+        found.ok().and(ino)
     }
 
     /// What a path leads to.
@@ -320,7 +381,7 @@ impl Process {
                 self.on(at, |path| {
                     let opened = path.open(flags, *mode)?.then(|(node, is_new)| {
                         if flags.contains(OFlags::TRUNC) && !flags.contains(OFlags::PATH) && !is_new {
-                            self.maps().resize(&node, 0)?;
+                            self.resize(&node, 0)?;
                         }
                         self.add(node, flags, is_new)
                     });
@@ -377,15 +438,6 @@ impl Process {
     }
 
     fn call_on_attributes(&self, request: &Request<'_>) -> Result<Reply> {
-        if let Request::GetXattr { name, .. }
-        | Request::SetXattr { name, .. }
-        | Request::RemoveXattr { name, .. } = request
-            && name.starts_with(b"system.")
-        {
-            // Nobody enforces access control lists here. Programs that copy one are content with the mode
-            // then, which the kernel would have taken from it.
-            return Err(Errno::OPNOTSUPP.into());
-        }
         let set = |at: &At<'_>, new: &NewAttributes| {
             self.with(at, |node, who| {
                 // What is stored to memory already is older.
@@ -408,7 +460,7 @@ impl Process {
                 } else {
                     node.check_access(who, crate::access::WRITE)?;
                 }
-                self.maps().resize(node, *size).map(|()| Reply::Done)
+                self.resize(node, *size).map(|()| Reply::Done)
             }),
             Request::GetXattr { at, name } => {
                 self.with(at, |node, who| Ok(Reply::Bytes(node.xattr(name, who)?)))
@@ -430,6 +482,17 @@ impl Process {
             }),
             _ => Err(Errno::NOSYS.into()),
         }
+    }
+
+    /// `truncate`: a size that is not changed takes privileges away, too.
+    fn resize(&self, node: &Vnode, size: u64) -> Result<()> {
+        if size > SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        if node.may_grant_privileges() {
+            node.drop_privileges(&self.who())?;
+        }
+        self.maps().resize(node, size)
     }
 
     fn change_times(&self, at: &At<'_>, accessed: NewTime, modified: NewTime) -> Result<Reply> {
@@ -462,10 +525,13 @@ impl Process {
                 let node = self.open_file(*open, OFlags::WRONLY)?;
                 let range = *offset..offset.checked_add(*bytes).ok_or(Error::Posix(Errno::FBIG))?;
                 let how = Allocation::from_mode(*mode)?;
-                let allocate = || node.allocate(range.clone(), how);
-                let done = self.maps().change(&node, allocate, |memory, ()| match how {
-                    Allocation::Reserve { .. } => memory.resize(),
-                    _ => memory.take(range.clone(), false),
+                let allocate = || {
+                    self.drop_privileges(&node, *bytes)?;
+                    node.allocate(range.clone(), how)
+                };
+                let done = self.maps().change(&node, range.end, allocate, |memory, ()| match how {
+                    Allocation::Reserve { .. } => Ok(()),
+                    Allocation::PunchHole | Allocation::ZeroRange { .. } => memory.clear(range.clone()),
                 });
                 done.map(|()| Reply::Done)
             }
@@ -479,9 +545,14 @@ impl Process {
                 let from = self.open_file(*open, OFlags::RDONLY)?;
                 let to = self.open_file(*to, OFlags::WRONLY)?;
                 self.maps().write_back(from.ino())?;
-                let copy = || from.copy_range(*offset, &to, *to_offset, *bytes);
-                let copied = self.maps().change(&to, copy, |memory, copied| {
-                    memory.take(*to_offset..to_offset.saturating_add(*copied), false)
+                let copy = || {
+                    let bytes = from.copied_bytes(*offset, &to, *to_offset, *bytes)?;
+                    self.drop_privileges(&to, bytes)?;
+                    from.copy_range(*offset, &to, *to_offset, bytes)
+                };
+                let end = to_offset.saturating_add(*bytes);
+                let copied = self.maps().change(&to, end, copy, |memory, copied| {
+                    memory.refresh(*to_offset..to_offset.saturating_add(*copied))
                 })?;
                 Ok(Reply::Number(copied))
             }
@@ -504,7 +575,7 @@ impl Process {
                 advised.map(|()| Reply::Done)
             }
             Request::List { open, cookie, bytes } => self.list(*open, *cookie, *bytes),
-            Request::Path { open } => self.path(*open),
+            Request::Path { open } => Ok(Reply::Bytes(path_of(&self.all.fs, &self.file(*open)?)?)),
             _ => self.call_on_locks(request),
         }
     }
@@ -665,77 +736,6 @@ impl Process {
         }
         Ok(Reply::Entries(entries))
     }
-
-    /// Where a directory is: each is asked for the name of the one below.
-    fn path(&self, open: OpenId) -> Result<Reply> {
-        const DEPTH_MAX: usize = 4096;
-        let mut at = self.file(open)?;
-        if at.file_type() != FileType::Directory {
-            return Ok(Reply::Bytes(search(self.all.fs.root()?, &at)?));
-        }
-        let root = self.all.fs.root()?.ino();
-        let checked = Credentials { are_checked: true, ..Credentials::default() };
-        let mut path = Vec::new();
-        for _ in 0..DEPTH_MAX {
-            if at.ino() == root {
-                return Ok(Reply::Bytes(path));
-            }
-            if at.attributes().links == 0 {
-                return Err(Errno::NOENT.into());
-            }
-            let above = at.lookup(b"..", &checked)?;
-            let mut name = None;
-            above.list(2, |entry| {
-                if entry.ino == at.ino() {
-                    name = Some(entry.name);
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
-            })?;
-            let mut front = vec![b'/'];
-            front.extend_from_slice(&name.ok_or(Error::Posix(Errno::NOENT))?);
-            front.extend_from_slice(&path);
-            (path, at) = (front, above);
-        }
-        Err(Errno::NAMETOOLONG.into())
-    }
-}
-
-/// One of a file's names, from the root on: a file does not know where it is, so directories are looked
-/// through, as many as are worth it.
-fn search(root: Vnode, file: &Vnode) -> Result<Vec<u8>> {
-    const DIRECTORIES_MAX: usize = 1 << 16;
-    let checked = Credentials { are_checked: true, ..Credentials::default() };
-    let mut waiting = std::collections::VecDeque::from([(root, Vec::new())]);
-    let mut left = if file.attributes().links == 0 { 0 } else { DIRECTORIES_MAX };
-    while let Some((directory, path)) = waiting.pop_front()
-        && left > 0
-    {
-        left -= 1;
-        let mut name = None;
-        let mut below = Vec::new();
-        directory.list(0, |entry| {
-            if entry.ino == file.ino() {
-                name = Some(entry.name);
-                return ControlFlow::Break(());
-            }
-            if entry.file_type == FileType::Directory && entry.name != b"." && entry.name != b".." {
-                below.push(entry.name);
-            }
-            ControlFlow::Continue(())
-        })?;
-        let join = |name: &[u8]| [&path, &b"/"[..], name].concat();
-        if let Some(name) = name {
-            return Ok(join(&name));
-        }
-        for name in below {
-            // Who removes it meanwhile does not end the search.
-            if let Ok(found) = directory.lookup(&name, &checked) {
-                waiting.push_back((found, join(&name)));
-            }
-        }
-    }
-    Err(Errno::NOENT.into())
 }
 
 impl Drop for Process {

@@ -170,6 +170,11 @@ impl Sizes {
         Ok(Self(region.map_err(|e| Error::Device(e.to_string()))?))
     }
 
+    /// Replaces the mapping by private zeroes: see [`Region::detach`].
+    pub(crate) fn detach(&self) -> Result<()> {
+        self.0.detach().map_err(|e| Error::Device(e.to_string()))
+    }
+
     /// How long a file is, if it can be read without asking.
     #[inline]
     pub(crate) fn of(&self, ino: u64, place: usize) -> Option<u64> {

@@ -28,6 +28,7 @@ impl Checker<'_> {
         self.reach(ROOT_INO, "/", ROOT_INO);
         self.nameless();
         self.claim_all();
+        self.holes();
         self.count();
     }
 
@@ -158,6 +159,15 @@ impl Checker<'_> {
             let data: u64 = found.extents.iter().map(|(_, extent)| extent.blocks).sum();
             found.blocks = data + found.pages.len() as u64;
             self.found.insert(ino, found);
+        }
+    }
+
+    /// Reports files of which extents are lost: a repair leaves holes there.
+    fn holes(&mut self) {
+        let files = self.found.values().filter(|found| found.inode.is_file() && found.is_tree_bad);
+        let lost: Vec<String> = files.map(|found| found.path.clone()).collect();
+        for path in lost {
+            self.problem(path, "data are lost: after a repair they read as zeros");
         }
     }
 

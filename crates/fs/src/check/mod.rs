@@ -122,7 +122,19 @@ impl<'a> Checker<'a> {
     fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         self.scan(progress)?;
         self.judge();
-        self.maps()
+        self.maps()?;
+        self.name_paths();
+        Ok(())
+    }
+
+    /// Has problems of inodes say the path, where a name leads to it.
+    fn name_paths(&mut self) {
+        for problem in &mut self.survey.problems {
+            let ino = problem.about.strip_prefix("inode ").and_then(|number| number.parse().ok());
+            if let Some(found) = ino.and_then(|ino: u64| self.found.get(&ino)) {
+                problem.about.clone_from(&found.path);
+            }
+        }
     }
 }
 
@@ -139,6 +151,7 @@ impl FileSystem {
         }
         let mut checker = Checker::new(&self.0);
         checker.run(&mut progress)?;
+        self.0.damage.lost.iter().for_each(|what| checker.problem("the journal", what));
         checker.survey.problems.sort();
         Ok(checker.survey)
     }
@@ -159,7 +172,8 @@ pub fn check(block: &Block, name: &str, mut progress: impl FnMut(u64)) -> Result
 }
 
 /// Repairs the file system of a namespace. Returns what was wrong; afterwards it can be mounted, and a check
-/// finds nothing. What cannot be read is given up. What has lost its name gets one in `lost+found`.
+/// finds nothing. What cannot be read is given up. What has lost its name gets one in `lost+found`. A file of
+/// which something was lost keeps its name; the problems that are returned have its path.
 ///
 /// # Errors
 /// As [`check()`]; ENOSPC when there is no room for what has to be written anew.

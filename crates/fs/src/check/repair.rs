@@ -23,6 +23,12 @@ const STEP_GROWTH: u64 = STEP as u64 / 2 + GROWTH;
 
 impl Checker<'_> {
     pub(super) fn repair(&mut self) -> Result<()> {
+        if self.system.damage.lacks_revocations {
+            // A page that was freed may hold data of a file by now.
+            let pages: HashSet<u64> =
+                self.found.values().flat_map(|found| found.pages.iter().copied()).collect();
+            self.system.journal.drop_images(|block| !pages.contains(&block));
+        }
         // What is written from now on counts, whatever the journal held.
         self.system.journal.finish(false)?;
         self.tables()?;

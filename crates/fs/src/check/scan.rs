@@ -110,10 +110,13 @@ impl Checker<'_> {
             root => self.salvage(ino, root, &mut found.pages, &about)?,
         };
         found.is_tree_bad = !is_whole;
+        self.stale(&about, ino, &found.pages);
         match inode.file_type() {
             _ if ino == ORPHANS_INO => found.target = pieces,
             FileType::Directory => self.names(&about, &mut found, pieces),
             FileType::RegularFile => self.extents(&about, &mut found, pieces),
+            // A part of a target leads elsewhere.
+            FileType::Symlink if !is_whole => {}
             _ => found.target = pieces,
         }
         self.look_over(&about, &mut found);
@@ -126,6 +129,19 @@ impl Checker<'_> {
         }
         self.found.insert(ino, found);
         Ok(())
+    }
+
+    /// Reports an inode whose last state was in a record of the journal that is damaged.
+    fn stale(&mut self, about: &str, ino: u64, pages: &[u64]) {
+        let stale = &self.system.damage.stale;
+        let is_stale = |block: &u64| stale.contains(block);
+        let table = self.system.geometry.inode_block(ino).map(|(block, _)| block);
+        if table.iter().chain(pages).any(is_stale) {
+            self.problem(
+                about,
+                "the damaged journal had a newer state of it: what is left is older, or of another file",
+            );
+        }
     }
 
     /// What an inode says of itself that cannot be, each by itself. It says something else from now on.
@@ -167,7 +183,9 @@ impl Checker<'_> {
                 _ => found.target.iter().map(|(_, part)| part.len()).sum(),
             };
             if bytes == 0 {
-                wrong.push("a symbolic link without a target".to_owned());
+                wrong.push(
+                    "its target is lost: after a repair the symbolic link leads to `(lost)`".to_owned(),
+                );
                 inode.inline = Inline::Symlink(LOST_TARGET.to_vec());
                 inode.size = LOST_TARGET.len() as u64;
                 found.target.clear();

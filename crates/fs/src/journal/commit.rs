@@ -151,6 +151,10 @@ impl Journal {
                 self.ring_blocks()
             )));
         }
+        if ring.is_clean {
+            // It was left in order, and is used on.
+            self.write_head(ring, false)?;
+        }
         self.disk.settle()?;
         self.write_record(ring.head, &batch)?;
         ring.head = (ring.head + blocks) % self.ring_blocks();
@@ -288,6 +292,8 @@ impl Journal {
         stamp(&mut page, &Expected { kind: Kind::JournalHead, fs: self.fs, block, owner: Some(0) });
         head.put(&mut page);
         seal(&mut page, ring.turn);
-        self.disk.write(block, &page, Durable::Now, Class::Journal)
+        self.disk.write(block, &page, Durable::Now, Class::Journal)?;
+        ring.is_clean = is_clean;
+        Ok(())
     }
 }

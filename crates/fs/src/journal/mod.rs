@@ -12,6 +12,7 @@
 
 mod commit;
 mod replay;
+mod salvage;
 mod tx;
 
 use std::mem;
@@ -23,12 +24,13 @@ use unvme::lock::{lock, wait};
 use crate::buffer::{Buffer, Buffers};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::layout::{Geometry, Page};
+use crate::layout::{Geometry, Header, Kind, Page};
 use crate::space::{Need, Run, Space};
 use crate::stripe::Stripes;
 use unvme::spread::ByNumber;
 
-pub(crate) use replay::{Replayed, forget, replay};
+pub(crate) use replay::{Replayed, recover};
+pub(crate) use salvage::Damage;
 use tx::Lists;
 pub(crate) use tx::Tx;
 
@@ -89,6 +91,8 @@ struct Ring {
     free: (u64, u64),
     /// Which of the two heads is written next.
     turn: u64,
+    /// The newer head says that the ring holds nothing: a mount believes it without a look at the ring.
+    is_clean: bool,
 }
 
 /// The journal.
@@ -149,6 +153,7 @@ impl Journal {
             pending,
             free: start.free,
             turn: start.turn,
+            is_clean: start.is_clean,
         };
         let journal = Self {
             disk,
@@ -210,6 +215,17 @@ impl Journal {
         let mut ring = lock(&self.ring);
         self.stripes.iter().for_each(|stripe| lock(&stripe.part).changes.free = (0, 0));
         ring.free = free;
+    }
+
+    /// Drops the images of pages of trees that are not to be written to their addresses.
+    pub(crate) fn drop_images(&self, is_unused: impl Fn(u64) -> bool) {
+        lock(&self.ring).pending.retain(|&block, (page, tx, buffer)| {
+            let is_dropped = Header::of(page).kind() == Kind::Tree as u16 && is_unused(block);
+            if is_dropped {
+                buffer.placed(*tx);
+            }
+            !is_dropped
+        });
     }
 
     /// Nothing is changed from now on, because of `reason`; the first one counts.

@@ -122,6 +122,12 @@ pub(crate) fn sealed(page: &Page, tx: u64) -> ([u8; Header::BYTES], u32) {
     (header, crc)
 }
 
+/// Whether a page is an undamaged block of metadata of the file system `fs`, of any kind.
+pub(crate) fn whole(page: &Page, fs: u64) -> bool {
+    let header = Header::of(page);
+    header.magic == MAGIC && header.fs.get() == fs && sealed(page, header.tx.get()).1 == header.crc.get()
+}
+
 /// Whether a page that was read is what one expects.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ mod inode;
 mod record;
 mod superblock;
 
-pub(crate) use header::{Expected, Header, Kind, check, seal, sealed, stamp};
+pub(crate) use header::{Expected, Header, Kind, check, seal, sealed, stamp, whole};
 pub use inode::Time;
 pub(crate) use inode::{
     INODES_PER_BLOCK, Inline, Inode, InodeBytes, Kinds, SYMLINK_INLINE, decode, encode, inode_bytes,

@@ -1,5 +1,6 @@
 //! The side that asks.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,6 +44,8 @@ struct Inner {
     /// When a server was looked for last.
     tried: Mutex<Option<Instant>>,
     generation: AtomicU64,
+    /// The last server before this one that ended in order; 0 as long as none has.
+    ended: AtomicU32,
     /// Who starts another server, and when one was started last.
     starter: Mutex<Option<(Arc<Starter>, Option<Instant>)>>,
 }
@@ -79,6 +82,7 @@ impl Client {
             link: RwLock::new(Arc::new(link)),
             tried: Mutex::default(),
             generation: AtomicU64::new(0),
+            ended: AtomicU32::new(0),
             starter: Mutex::default(),
         }))
     }
@@ -114,7 +118,13 @@ impl Client {
     pub fn resume(socket: &Path, identity: Identity, fd: OwnedFd) -> Result<Self> {
         let fd = packet::out_of_the_way(fd);
         packet::keep_over_exec(fd.as_fd(), false)?;
-        let client = Self::new(socket, identity.clone(), Link::over(fd, &Ask::Resume { version: VERSION })?);
+        let link = match fd.try_clone().map(|fd| Link::over(fd, &Ask::Resume { version: VERSION })) {
+            // The image before this one was of another user, and has not said that it gave that up.
+            Ok(Err(Error::Posix(Errno::PERM))) => Link::change_user_by(&fd, identity.clone())?,
+            Ok(resumed) => resumed?,
+            Err(_) => Link::over(fd, &Ask::Resume { version: VERSION })?,
+        };
+        let client = Self::new(socket, identity.clone(), link);
         client.done(&Call::Identify(identity))?;
         Ok(client)
     }
@@ -124,43 +134,86 @@ impl Client {
         self.0.generation.load(Ordering::Acquire)
     }
 
+    /// The server's number, which no other server has; 0 when it cannot be known.
+    pub fn server(&self) -> u32 {
+        self.current().map_or(0, |link| link.number)
+    }
+
+    /// Whether the last server before this one that ended in order had this number: it has written
+    /// everything. What was written to one that was killed, and not synced, may be lost.
+    pub fn has_ended_in_order(&self, server: u32) -> bool {
+        server != 0 && self.0.ended.load(Ordering::Acquire) == server
+    }
+
     /// Does what a request says, as [`crate::calls::Process::call`].
     ///
     /// # Errors
     /// Those of the call; EIO when the server is gone, until one is back.
     pub fn call(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<Reply> {
+        self.call_for(None, request, input, output)
+    }
+
+    /// As [`Client::call`], for a thread that acts for another user than its process, if there is one.
+    fn call_for(
+        &self,
+        who: Option<&Identity>,
+        request: &Request<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<Reply> {
         match request {
             Request::Read { open, offset } if output.len() > DATA_BYTES_MAX => {
                 self.read(*open, *offset, output)
             }
             Request::Write { open, offset } if input.len() > DATA_BYTES_MAX => {
-                self.write(*open, *offset, input)
+                self.write(who, *open, *offset, input)
             }
             Request::Append { .. } if input.len() > DATA_BYTES_MAX => {
                 // In one piece, or others' would be in between.
                 let mut pieces: Vec<&[u8]> =
                     input[..input.len().min(STAGED_BYTES_MAX)].chunks(DATA_BYTES_MAX).collect();
                 let last = pieces.pop().unwrap_or_default();
-                reply(self.link()?.call_staged(&pieces, &Call::DoStaged(request.clone()), last)?)
+                let call = match who {
+                    None => Call::DoStaged(request.clone()),
+                    Some(who) => Call::DoStagedAs(who.clone(), request.clone()),
+                };
+                match self.link()?.call_staged(&pieces, &call, last) {
+                    // The server keeps no more of all clients' data: a part is written, as when space ends.
+                    Err(Error::Posix(Errno::NOBUFS)) => {
+                        self.once(who, request, &input[..DATA_BYTES_MAX], output)
+                    }
+                    answered => reply(answered?),
+                }
             }
             Request::List { open, cookie, bytes } if *bytes > LIST_BYTES_MAX => self.once(
+                who,
                 &Request::List { open: *open, cookie: *cookie, bytes: LIST_BYTES_MAX },
                 &[],
                 &mut [],
             ),
-            _ => self.once(request, input, output),
+            _ => self.once(who, request, input, output),
         }
     }
 
-    fn once(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<Reply> {
-        reply(self.link()?.call(&Call::Do(request.clone()), input, output)?)
+    fn once(
+        &self,
+        who: Option<&Identity>,
+        request: &Request<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<Reply> {
+        let call = match who {
+            None => Call::Do(request.clone()),
+            Some(who) => Call::DoAs(who.clone(), request.clone()),
+        };
+        reply(self.link()?.call(&call, input, output)?)
     }
 
     fn read(&self, open: OpenId, offset: u64, output: &mut [u8]) -> Result<Reply> {
         let mut done = 0;
         for piece in output.chunks_mut(DATA_BYTES_MAX) {
             let room = piece.len();
-            match self.once(&Request::Read { open, offset: offset.saturating_add(done) }, &[], piece) {
+            match self.once(None, &Request::Read { open, offset: offset.saturating_add(done) }, &[], piece) {
                 Ok(Reply::Number(read)) => {
                     done += read;
                     if read < room as u64 {
@@ -174,10 +227,11 @@ impl Client {
         Ok(Reply::Number(done))
     }
 
-    fn write(&self, open: OpenId, offset: u64, input: &[u8]) -> Result<Reply> {
+    fn write(&self, who: Option<&Identity>, open: OpenId, offset: u64, input: &[u8]) -> Result<Reply> {
         let mut done = 0;
         for piece in input.chunks(DATA_BYTES_MAX) {
-            match self.once(&Request::Write { open, offset: offset.saturating_add(done) }, piece, &mut []) {
+            let request = Request::Write { open, offset: offset.saturating_add(done) };
+            match self.once(who, &request, piece, &mut []) {
                 Ok(Reply::Number(written)) => {
                     done += written;
                     if written < piece.len() as u64 {
@@ -218,6 +272,39 @@ impl Client {
         Ok(())
     }
 
+    /// This process has changed its user, and cannot go back: it gets another connection, which the server
+    /// gives to the user that the kernel knows it as now. The one before is no use to anybody any more, and
+    /// the memory of it reads as zeroes in this process. No other thread of it may be in a call; whoever
+    /// [watches](Client::watch) a file asks again.
+    ///
+    /// # Errors
+    /// EPERM when the identity is not this process's own; EUSERS when there are clients of too many users;
+    /// EIO. The connection before is closed all the same.
+    pub fn change_user(&self, identity: Identity) -> Result<()> {
+        let before = self.current().ok_or(Error::Posix(Errno::IO))?;
+        let new = before.change_user(identity.clone(), false);
+        let detached = before.detach();
+        drop(before);
+        *lock(&self.0.identity) = identity;
+        let new = Arc::new(new?);
+        *unvme::lock::write(&self.0.link) = new;
+        detached
+    }
+
+    /// As [`Client::call`], for a thread that acts for another user than its process.
+    ///
+    /// # Errors
+    /// As there; EPERM when the process cannot act for that user.
+    pub fn call_as(
+        &self,
+        identity: &Identity,
+        request: &Request<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<Reply> {
+        self.call_for(Some(identity), request, input, output)
+    }
+
     /// As [`crate::calls::Process::keep_only`].
     ///
     /// # Errors
@@ -235,8 +322,21 @@ impl Client {
     /// # Errors
     /// As there; EIO when the server is gone.
     pub fn map(&self, open: OpenId, is_stored_to: bool) -> Result<(Mapped, OwnedFd)> {
+        self.map_range(open, is_stored_to, 0..u64::MAX)
+    }
+
+    /// As [`crate::calls::Process::map_range`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn map_range(
+        &self,
+        open: OpenId,
+        is_stored_to: bool,
+        Range { start, end }: Range<u64>,
+    ) -> Result<(Mapped, OwnedFd)> {
         let link = self.link()?;
-        match link.call(&Call::Map { open, is_stored_to }, &[], &mut [])? {
+        match link.call(&Call::MapRange { open, is_stored_to, start, end }, &[], &mut [])? {
             Answered::Mapped(ino, size) => {
                 let memory = link.memory(ino).inspect_err(|_| {
                     // The error says more than this one could.
@@ -246,6 +346,14 @@ impl Client {
             }
             _ => Err(Errno::IO.into()),
         }
+    }
+
+    /// As [`crate::calls::Process::load_map`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn load_map(&self, ino: u64, Range { start, end }: Range<u64>) -> Result<()> {
+        self.done(&Call::LoadMap { ino, start, end })
     }
 
     /// As [`crate::calls::Process::store_to`].
@@ -322,11 +430,12 @@ impl Client {
     }
 
     /// In a child: lets go of the parent's connection, which would seem to be alive otherwise when the parent
-    /// is not. The parent keeps it.
-    pub fn leave(&self) {
-        if let Some(link) = self.current() {
-            link.give_up();
-        }
+    /// is not, and of the memory of it, since the child may become another user. The parent keeps both.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the kernel refuses to unmap it.
+    pub fn leave(&self) -> Result<()> {
+        self.current().map_or(Ok(()), |link| link.detach())
     }
 
     /// Has the connection stay over `execve`; the number of its descriptor, for [`Client::resume`]. Mappings
@@ -385,6 +494,9 @@ impl Client {
         for _ in 0..10_000 {
             if let Ok(mut link) = self.0.link.try_write() {
                 let before = std::mem::replace(&mut *link, Arc::clone(&new));
+                if before.has_ended() {
+                    self.0.ended.store(before.number, Ordering::Release);
+                }
                 drop(link);
                 drop(before);
                 self.0.generation.fetch_add(1, Ordering::AcqRel);
@@ -455,7 +567,7 @@ impl Forked {
     /// # Errors
     /// EIO when the server is gone.
     pub fn into_child(self, parent: &Client) -> Result<Client> {
-        parent.leave();
+        parent.leave()?;
         self.into_child_of_server()
     }
 

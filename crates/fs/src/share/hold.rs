@@ -38,6 +38,14 @@ fn beside(socket: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
+/// Whether a process has the lock file of a socket.
+pub(super) fn is_held(socket: &Path) -> bool {
+    let Ok(file) = rustix::fs::open(beside(socket), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
+    matches!(rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN))
+}
+
 impl Hold {
     /// Takes it for a socket.
     ///

@@ -1,7 +1,7 @@
 //! A client's connection: descriptor and mappings, and calls through them. It has no threads.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,15 +12,16 @@ use unvme::Region;
 use unvme::cache::{PAGE, ShownPages};
 use unvme::lock::{lock, try_lock};
 
-use super::identity::has_ended;
+use super::identity::own_credentials;
 use super::packet;
+use super::process::Seen;
 use super::slot::{CONTROL_BYTES, Control, FRAME_BYTES_MAX, SLOTS, SLOTS_BYTES, Slot};
-use super::wire::{Answer, Answered, Ask, Call, VERSION, error_of, parse, to_bytes};
+use super::wire::{Answer, Answered, Ask, Call, Identity, VERSION, error_of, parse, to_bytes};
 use crate::calls::Sizes;
 use crate::error::{Error, Result};
 
 /// How long a server may take to say something by the socket, where it never waits for a device.
-const SAY_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const SAY_LIMIT: Duration = Duration::from_secs(5);
 /// Answers that came too late for those who asked, and are skipped.
 const LATE_MAX: usize = 1024;
 /// How long a caller looks before it sleeps.
@@ -38,13 +39,15 @@ pub(super) struct Link {
     socket: Mutex<Option<OwnedFd>>,
     index: usize,
     pub ticket: u64,
+    /// Which server it is: see [`super::Server::number`].
+    pub number: u32,
     control: Control,
     slots: Region,
     /// Slots in which a call of this process is.
     busy: AtomicU64,
     is_dead: AtomicBool,
-    /// The server's process, where it can be seen from here. Children of it may have its sockets open.
-    server: Option<u32>,
+    /// The server's process, where its end can be seen. Children of it may have its sockets open.
+    server: Option<Seen>,
     /// Pages of files, and how long those are; none when the server keeps them to itself.
     shown: Option<(ShownPages, Sizes)>,
 }
@@ -86,6 +89,24 @@ fn from_bus(error: unvme::BusError) -> Error {
     Error::Device(error.to_string())
 }
 
+/// Says something to a server, with the credentials that it goes by.
+pub(super) fn say(socket: &OwnedFd, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    let bytes = to_bytes(ask)?;
+    match packet::send_as(socket.as_fd(), &bytes, fds, Some(own_credentials())) {
+        // In a user namespace of its own that has no such user: the kernel attaches what it knows.
+        Err(Error::Posix(Errno::INVAL | Errno::PERM)) => packet::send(socket.as_fd(), &bytes, fds),
+        sent => sent,
+    }
+}
+
+/// Asks for a connection over a socket that goes to the server with the question.
+fn by_pair(socket: &OwnedFd, ask: &Ask) -> Result<Link> {
+    let (ours, theirs) = packet::pair()?;
+    say(socket, ask, &[theirs.as_fd()])?;
+    drop(theirs);
+    Link::welcomed(ours)
+}
+
 impl Link {
     /// Connects and says who comes.
     pub(super) fn open(path: &Path, ask: &Ask) -> Result<Self> {
@@ -94,26 +115,38 @@ impl Link {
 
     /// Over a socket that is connected.
     pub(super) fn over(socket: OwnedFd, ask: &Ask) -> Result<Self> {
-        packet::send(socket.as_fd(), &to_bytes(ask)?, &[])?;
-        let server = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_pid().cast_unsigned();
-        Self::welcomed(socket, Some(server))
+        say(&socket, ask, &[])?;
+        Self::welcomed(socket)
     }
 
     /// One more, for a child of this process. The server gets its socket by this one: where the server
     /// listens may be out of reach, since this process has become another user.
     pub(super) fn fork(&self) -> Result<Self> {
-        let (ours, theirs) = packet::pair()?;
-        let ask = to_bytes(&Ask::Fork { version: VERSION, ticket: self.ticket })?;
-        self.with_socket(|socket| packet::send(socket.as_fd(), &ask, &[theirs.as_fd()]))?;
-        drop(theirs);
-        Self::welcomed(ours, self.server)
+        self.by_pair(&Ask::Fork { version: VERSION, ticket: self.ticket })
+    }
+
+    /// One for this process, which has changed its user: what the kernel knows of it is noted in the socket
+    /// that this one gets. The server serves this one no more, also where it cannot have another one.
+    pub(super) fn change_user(&self, identity: Identity, is_new_image: bool) -> Result<Self> {
+        self.by_pair(&Ask::Become { version: VERSION, identity, is_new_image })
+    }
+
+    fn by_pair(&self, ask: &Ask) -> Result<Self> {
+        self.with_socket(|socket| by_pair(socket, ask))
+    }
+
+    /// As [`Link::change_user`], of a connection of the image before this one.
+    pub(super) fn change_user_by(socket: &OwnedFd, identity: Identity) -> Result<Self> {
+        by_pair(socket, &Ask::Become { version: VERSION, identity, is_new_image: true })
     }
 
     /// What a server answers to who has said who he is.
-    fn welcomed(socket: OwnedFd, server: Option<u32>) -> Result<Self> {
+    fn welcomed(socket: OwnedFd) -> Result<Self> {
         let (answer, fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
-        let (index, ticket, pages) = match parse::<Answer>(&answer) {
-            Some(Answer::Welcome { index, ticket, pages }) => (index as usize, ticket, pages),
+        let (index, ticket, number, process, pages) = match parse::<Answer>(&answer) {
+            Some(Answer::Welcome { index, ticket, server, process, pages }) => {
+                (index as usize, ticket, server, process, pages)
+            }
             Some(Answer::Refused { errno, why }) => return Err(refused(errno, &why)),
             _ => return Err(Errno::PROTO.into()),
         };
@@ -129,12 +162,13 @@ impl Link {
             return Err(Errno::PROTO.into());
         }
         Ok(Self {
-            server: server.filter(|&server| !has_ended(server)),
+            server: Seen::new(process),
             control: Control(Region::sealed(control.as_fd(), CONTROL_BYTES, true).map_err(from_bus)?),
             slots: Region::sealed(slots.as_fd(), SLOTS_BYTES, true).map_err(from_bus)?,
             socket: Mutex::new(Some(packet::out_of_the_way(socket))),
             index,
             ticket,
+            number,
             busy: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             shown,
@@ -163,10 +197,21 @@ impl Link {
         }
     }
 
+    /// As [`Link::give_up`]; and what this process sees of the server's memory is zeroes from here on. Nobody
+    /// is in a call.
+    pub(super) fn detach(&self) -> Result<()> {
+        self.give_up();
+        if let Some((pages, sizes)) = &self.shown {
+            pages.detach().map_err(from_bus)?;
+            sizes.detach()?;
+        }
+        [&self.control.0, &self.slots].into_iter().try_for_each(Region::detach).map_err(from_bus)
+    }
+
     /// The memory of a file that is mapped.
     pub(super) fn memory(&self, ino: u64) -> Result<OwnedFd> {
         self.with_socket(|socket| {
-            packet::send(socket.as_fd(), &to_bytes(&Ask::Memory { ino })?, &[])?;
+            say(socket, &Ask::Memory { ino }, &[])?;
             for _ in 0..LATE_MAX {
                 let (answer, mut fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
                 match (parse::<Answer>(&answer), fds.pop()) {
@@ -256,7 +301,7 @@ impl Link {
 
     /// As [`Link::is_gone`], for who has waited for long: a child of the server may keep its sockets open.
     fn has_left(&self) -> bool {
-        if self.server.is_some_and(has_ended) {
+        if self.server.is_some_and(|server| server.has_ended()) {
             self.is_dead.store(true, Ordering::Release);
         }
         self.is_gone()
@@ -374,6 +419,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     use unvme::Pages;
 
+    use super::super::wire::Number;
     use super::*;
 
     #[test]
@@ -381,13 +427,13 @@ mod tests {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (ours, theirs) = pair.expect("sockets");
-        let say = |answer: &Answer, fds: &[std::os::fd::BorrowedFd<'_>]| {
+        let say = |answer: &Answer, fds: &[BorrowedFd<'_>]| {
             packet::send(theirs.as_fd(), &to_bytes(answer).expect("encoded"), fds).expect("sent");
         };
         let regions = [("control", CONTROL_BYTES), ("slots", SLOTS_BYTES)]
             .map(|(name, bytes)| Region::shared_on(name, bytes, Pages::Ordinary).expect("memory"));
         let fds: Vec<_> = regions.iter().filter_map(Region::backing).map(|(fd, _)| fd).collect();
-        say(&Answer::Welcome { index: 0, ticket: 1, pages: None }, &fds);
+        say(&Answer::Welcome { index: 0, ticket: 1, server: 1, process: Number::own(), pages: None }, &fds);
         let link = Link::over(ours, &Ask::Resume { version: VERSION }).expect("connected");
         let memory = |bytes: u64| {
             let fd = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, UCred,
 };
 
 use super::slot::is_passing;
@@ -58,12 +58,21 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd> {
     let listener = socket()?;
     rustix::net::bind(&listener, &address(path)?)?;
     rustix::fs::chmod(path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    // Before the first client can send: each packet has its sender's credentials with it.
+    expect_credentials(listener.as_fd())?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }
 
 pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
-    Ok(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
+    let socket = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    expect_credentials(socket.as_fd())?;
+    Ok(socket)
+}
+
+/// Has the kernel attach to each packet the credentials of the process that sends it (`SO_PASSCRED`).
+pub(super) fn expect_credentials(socket: BorrowedFd<'_>) -> Result<()> {
+    Ok(rustix::net::sockopt::set_socket_passcred(socket, true)?)
 }
 
 /// A connection to whoever listens at a path.
@@ -82,12 +91,53 @@ pub(super) fn connect(path: &Path, limit: Duration) -> Result<OwnedFd> {
     }
 }
 
+/// The process, the user and the group of a sender, as numbers: that of a process in another PID namespace,
+/// which this one does not show, is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sender {
+    pub pid: i32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl From<UCred> for Sender {
+    fn from(of: UCred) -> Self {
+        Self { pid: of.pid.as_raw_pid(), uid: of.uid.as_raw(), gid: of.gid.as_raw() }
+    }
+}
+
+/// A packet that was received.
+pub(super) struct Packet {
+    pub bytes: Vec<u8>,
+    pub fds: Vec<OwnedFd>,
+    /// Those of the sender when it sent it, checked by the kernel. None unless the receiver
+    /// [expects](expect_credentials) them.
+    pub sender: Option<Sender>,
+}
+
 /// Sends a packet.
 pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    send_as(fd, bytes, fds, None)
+}
+
+/// Sends a packet with credentials (`SCM_CREDENTIALS`), which the kernel checks: the process's own
+/// identifier, and one each of its real, effective and saved users and groups.
+///
+/// # Errors
+/// EPERM when they are not the sender's own.
+pub(super) fn send_as(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    sender: Option<UCred>,
+) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    if let Some(sender) = sender {
+        control.push(SendAncillaryMessage::ScmCredentials(sender));
     }
     // A socket that came from a client may be one that waits.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -99,27 +149,29 @@ pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> 
     }
 }
 
-/// A packet and its descriptors; none when the other side is gone.
+/// A packet; none when the other side is gone.
 ///
 /// # Errors
 /// EAGAIN when there is none now.
-pub(super) fn receive(fd: BorrowedFd<'_>) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+pub(super) fn receive(fd: BorrowedFd<'_>) -> Result<Option<Packet>> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
-    let mut fds = Vec::new();
+    let (mut fds, mut sender) = (Vec::new(), None);
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(more) = message {
-            fds.extend(more);
+        match message {
+            RecvAncillaryMessage::ScmRights(more) => fds.extend(more),
+            RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(Sender::from(credentials)),
+            _ => {}
         }
     }
     if received.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE.into());
     }
     bytes.truncate(received.bytes);
-    Ok((received.bytes > 0).then_some((bytes, fds)))
+    Ok((received.bytes > 0).then_some(Packet { bytes, fds, sender }))
 }
 
 /// As [`receive`], waiting for up to `limit`: EIO when nothing comes, or the other side is gone.
@@ -127,7 +179,7 @@ pub(super) fn receive_within(fd: BorrowedFd<'_>, limit: Duration) -> Result<(Vec
     let start = Instant::now();
     loop {
         match receive(fd) {
-            Ok(Some(packet)) => return Ok(packet),
+            Ok(Some(packet)) => return Ok((packet.bytes, packet.fds)),
             Err(Error::Posix(errno)) if is_passing(errno) => {}
             Ok(None) | Err(Error::Posix(_)) => return Err(Errno::IO.into()),
             Err(e) => return Err(e),

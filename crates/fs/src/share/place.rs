@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use twox_hash::XxHash3_64;
 use unvme::{DeviceName, Registry};
@@ -43,6 +43,13 @@ pub fn socket_path(device: &str, nsid: u32) -> Result<PathBuf> {
         .create(&folder)
         .map_err(|e| Error::Device(format!("create {}: {e}", folder.display())))?;
     Ok(folder.join(format!("{shown}-{nsid}-{:016x}", hash.finish())))
+}
+
+/// Where a process that has the file system of a server's socket to itself is asked to share it.
+pub fn alone_socket(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".alone");
+    PathBuf::from(path)
 }
 
 #[cfg(test)]

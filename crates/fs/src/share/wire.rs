@@ -15,7 +15,7 @@ use crate::calls::{OpenId, Reply, Request};
 use crate::error::{Error, Result};
 
 /// What both sides must agree on.
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 8;
 
 /// Longest message.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512 << 10;
@@ -54,6 +54,22 @@ impl Identity {
     }
 }
 
+/// A process's number, and the namespace that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Number {
+    pub pid: u32,
+    /// The inode number of `/proc/self/ns/pid`; 0 when it cannot be known.
+    pub namespace: u64,
+}
+
+impl Number {
+    /// This process's own.
+    pub(super) fn own() -> Self {
+        let namespace = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |found| found.st_ino);
+        Self { pid: std::process::id(), namespace }
+    }
+}
+
 /// A message of a client.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ask {
@@ -65,18 +81,25 @@ pub(super) enum Ask {
     Resume { version: u32 },
     /// The memory of a file that the process has mapped.
     Memory { ino: u64 },
+    /// The same process has changed its user for good, and goes on by the socket that comes with this: it has
+    /// made that since. What it had before is closed. `is_new_image`: see [`Ask::Resume`].
+    Become { version: u32, identity: Identity, is_new_image: bool },
+    /// A server without clients, that would end by itself, is to end now. EBUSY of any other one.
+    Finish { version: u32 },
 }
 
 /// A message of the server.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// Comes with the descriptors of the control page and of the slots; and with those of the cache and of
-    /// the sizes of files, if clients may read them.
-    Welcome { index: u32, ticket: u64, pages: Option<ShownSize> },
+    /// the sizes of files, if clients may read them. `server` is a number that no other server has.
+    Welcome { index: u32, ticket: u64, server: u32, process: Number, pages: Option<ShownSize> },
     /// Comes with the descriptor of the file's memory, or says by an error's number that there is none.
     Memory { ino: u64, errno: Option<i32> },
     /// An error's number, and why.
     Refused { errno: i32, why: String },
+    /// The server ends.
+    Finishing,
 }
 
 /// What is asked through a slot.
@@ -108,6 +131,14 @@ pub(super) enum Call<'a> {
     Watch { open: OpenId },
     /// As [`Request::Read`], of what the client reads in the server's memory then: no data come back.
     Fetch { open: OpenId, offset: u64 },
+    /// As [`Call::Do`], for a thread that acts for another user than its process.
+    DoAs(Identity, #[serde(borrow)] Request<'a>),
+    /// See [`crate::calls::Process::map_range`].
+    MapRange { open: OpenId, is_stored_to: bool, start: u64, end: u64 },
+    /// See [`crate::calls::Process::load_map`].
+    LoadMap { ino: u64, start: u64, end: u64 },
+    /// As [`Call::DoStaged`], for a thread that acts for another user than its process.
+    DoStagedAs(Identity, #[serde(borrow)] Request<'a>),
 }
 
 /// What comes of a call.

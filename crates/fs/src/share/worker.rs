@@ -1,7 +1,8 @@
 //! The server's threads that do what is asked: they look for calls, do them, and sleep when nothing comes.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,14 +11,19 @@ use unvme::Region;
 use unvme::lock::lock;
 
 use super::identity::{self, Peer};
+use super::realm::Realm;
 use super::server::Shared;
 use super::slot::{DATA_BYTES_MAX, FRAME_BYTES_MAX, SLOTS, Slot};
-use super::wire::{Answered, Call, parse, to_bytes};
+use super::wire::{Answered, Call, Identity, parse, to_bytes};
+use crate::access::Credentials;
 use crate::calls::{OpenId, Process, Reply, Request};
 use crate::error::{Error, Result};
 
 /// Most that is kept for one call whose data come in pieces.
 pub(super) const STAGED_BYTES_MAX: usize = 64 << 20;
+/// Most that is kept for all calls of all clients whose data come in pieces: a client that stages and never
+/// calls costs the server so much and no more.
+pub(super) const STAGED_BYTES_OF_ALL: usize = 256 << 20;
 
 /// How long a worker sleeps when nothing wakes it.
 const REST: Duration = Duration::from_secs(1);
@@ -30,6 +36,8 @@ pub(super) struct Connection {
     /// What a child of it shows.
     pub ticket: u64,
     pub peer: Peer,
+    /// Whose control page its client sees.
+    pub realm: Arc<Realm>,
     pub process: Arc<Process>,
     pub slots: Region,
     /// The client is gone: nothing of it is begun any more.
@@ -37,21 +45,78 @@ pub(super) struct Connection {
     /// It has everything again that it had at an earlier mount.
     pub has_reaped: AtomicBool,
     /// By slot: data that came before their call.
-    staged: Vec<Mutex<Vec<u8>>>,
+    staged: Vec<Mutex<Staged>>,
+    /// A bit for each slot whose call is a long one: a client that posts it again is not listened to.
+    long: AtomicU64,
+}
+
+/// Data that came before their call, and what counts them with those of all clients.
+#[derive(Default)]
+struct Staged {
+    bytes: Vec<u8>,
+    all: Option<Arc<AtomicUsize>>,
+}
+
+impl Staged {
+    /// # Errors
+    /// ENOBUFS when these, or those of all clients, would be too many: then none of these are kept.
+    fn add(&mut self, input: &[u8], all: &Arc<AtomicUsize>) -> Result<()> {
+        let bytes = input.len();
+        let count = |counted: usize| Some(counted + bytes).filter(|sum| *sum <= STAGED_BYTES_OF_ALL);
+        if self.bytes.len() + bytes > STAGED_BYTES_MAX
+            || all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_err()
+        {
+            self.take();
+            return Err(Errno::NOBUFS.into());
+        }
+        self.all = Some(Arc::clone(all));
+        self.bytes.extend_from_slice(input);
+        Ok(())
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        if let Some(all) = &self.all {
+            all.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        }
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        self.take();
+    }
 }
 
 /// What calls are copied into, before anybody looks at them.
-struct Buffers {
+pub(super) struct Buffers {
     frame: Vec<u8>,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
+impl Buffers {
+    pub(super) fn new() -> Self {
+        Self {
+            frame: vec![0; FRAME_BYTES_MAX],
+            input: vec![0; DATA_BYTES_MAX],
+            output: vec![0; DATA_BYTES_MAX],
+        }
+    }
+}
+
 impl Connection {
-    pub(super) fn new(index: usize, ticket: u64, peer: Peer, process: Arc<Process>, slots: Region) -> Self {
+    pub(super) fn new(
+        index: usize,
+        (peer, realm): (Peer, Arc<Realm>),
+        process: Arc<Process>,
+        slots: Region,
+    ) -> Self {
         let staged = (0..SLOTS).map(|_| Mutex::default()).collect();
         let [is_closed, has_reaped] = [false; 2].map(AtomicBool::new);
-        Self { index, ticket, peer, process, slots, is_closed, has_reaped, staged }
+        let ticket = unvme::random::number();
+        let long = AtomicU64::new(0);
+        Self { index, ticket, peer, realm, process, slots, is_closed, has_reaped, staged, long }
     }
 
     /// Wakes all who wait.
@@ -59,12 +124,26 @@ impl Connection {
         (0..SLOTS).for_each(|slot| Slot::new(&self.slots, slot).rouse());
     }
 
-    /// Does what is in a slot.
-    fn run(&self, shared: &Shared, number: usize, buffers: &mut Buffers) {
+    /// Does what is in a slot, or leaves it to the threads for long calls.
+    fn run(self: &Arc<Self>, shared: &Shared, number: usize, buffers: &mut Buffers) {
         let slot = Slot::new(&self.slots, number);
-        if self.is_closed.load(Ordering::Acquire) || !slot.start() {
+        let is_long = self.long.load(Ordering::Acquire) & 1 << number != 0;
+        if is_long || self.is_closed.load(Ordering::Acquire) || !slot.start() {
             return;
         }
+        self.run_started(shared, number, buffers, false);
+    }
+
+    /// Does a long call.
+    pub(super) fn run_long(self: &Arc<Self>, shared: &Shared, number: usize, buffers: &mut Buffers) {
+        self.long.fetch_and(!(1 << number), Ordering::AcqRel);
+        if !self.is_closed.load(Ordering::Acquire) {
+            self.run_started(shared, number, buffers, true);
+        }
+    }
+
+    fn run_started(self: &Arc<Self>, shared: &Shared, number: usize, buffers: &mut Buffers, has_time: bool) {
+        let slot = Slot::new(&self.slots, number);
         let Buffers { frame: frame_room, input, output } = buffers;
         let lengths = slot.lengths();
         let (frame, input) = (&mut frame_room[..lengths.frame], &mut input[..lengths.input]);
@@ -72,11 +151,17 @@ impl Connection {
         slot.read_data(input);
         let output = &mut output[..lengths.output];
         let done = catch_unwind(AssertUnwindSafe(|| match parse::<Call<'_>>(frame) {
-            Some(call) => self.answer(shared, number, &call, input, output),
+            Some(call) if !has_time && self.is_long(&call) => Ok(None),
+            Some(call) => self.answer(shared, number, &call, input, output).map(Some),
             None => Err(Errno::INVAL.into()),
         }));
         let (answered, read) = match done {
-            Ok(Ok(answered)) => answered,
+            Ok(Ok(Some(answered))) => answered,
+            Ok(Ok(None)) => {
+                self.long.fetch_or(1 << number, Ordering::AcqRel);
+                shared.long.push(Arc::clone(self), number);
+                return;
+            }
             Ok(Err(e)) => (Answered::Error(number_of(&e)), 0),
             // It has been reported; one call has failed.
             Err(_) => (Answered::Error(Errno::IO.raw_os_error()), 0),
@@ -91,6 +176,33 @@ impl Connection {
         }
     }
 
+    /// Whether a call may take too long for a worker.
+    fn is_long(&self, call: &Call<'_>) -> bool {
+        match call {
+            Call::Do(request)
+            | Call::DoAs(_, request)
+            | Call::DoStaged(request)
+            | Call::DoStagedAs(_, request) => self.process.is_long(request),
+            Call::Map { open, .. } => self.process.is_long_to_map(*open, &(0..u64::MAX)),
+            Call::MapRange { open, start, end, .. } => self.process.is_long_to_map(*open, &(*start..*end)),
+            Call::LoadMap { ino, .. } | Call::SyncMap { ino } | Call::Unmap { ino } => {
+                self.process.is_long_on(*ino)
+            }
+            _ => false,
+        }
+    }
+
+    /// Maps a file. Loading it ends with the server, and with the client.
+    fn map(&self, shared: &Shared, open: OpenId, is_stored_to: bool, range: Range<u64>) -> Result<Answered> {
+        let goes_on = || self.goes_on(shared);
+        let mapped = self.process.map_while(open, is_stored_to, &range, &goes_on)?;
+        Ok(Answered::Mapped(mapped.ino, mapped.size))
+    }
+
+    fn goes_on(&self, shared: &Shared) -> bool {
+        !shared.has_ended() && !self.is_closed.load(Ordering::Acquire)
+    }
+
     /// What comes of a call, and how many bytes of data.
     fn answer(
         &self,
@@ -103,22 +215,21 @@ impl Connection {
         let done = Answered::Reply(Reply::Done);
         match call {
             Call::Do(request) => self.ask(shared, request, input, output),
-            Call::DoStaged(request) => {
-                let mut data = std::mem::take(&mut *lock(&self.staged[number]));
-                data.extend_from_slice(input);
-                self.ask(shared, request, &data, output)
+            Call::DoAs(who, request) => self.ask_as(shared, who, request, input, output),
+            Call::DoStaged(request) => self.ask(shared, request, &self.staged_with(number, input), output),
+            Call::DoStagedAs(who, request) => {
+                self.ask_as(shared, who, request, &self.staged_with(number, input), output)
             }
             Call::Stage => {
-                let mut staged = lock(&self.staged[number]);
-                if staged.len() + input.len() > STAGED_BYTES_MAX {
-                    *staged = Vec::new();
-                    return Err(Errno::NOBUFS.into());
-                }
-                staged.extend_from_slice(input);
+                lock(&self.staged[number]).add(input, &shared.staged_bytes)?;
                 Ok((done, 0))
             }
             Call::Ping => Ok((done, 0)),
             Call::Reap => {
+                // What has no name and is not open yet is another client's, which comes later.
+                if !self.peer.is_trusted() {
+                    return Err(Errno::PERM.into());
+                }
                 self.process.fs().reap_unnamed()?;
                 self.has_reaped.store(true, Ordering::Release);
                 Ok((done, 0))
@@ -128,10 +239,16 @@ impl Connection {
                 self.process.set_identity(new.pid, new.credentials());
                 Ok((done, 0))
             }
-            Call::Map { open, is_stored_to } => {
-                let mapped = self.process.map(*open, *is_stored_to)?;
-                Ok((Answered::Mapped(mapped.ino, mapped.size), 0))
+            Call::Map { open, is_stored_to } => Ok((self.map(shared, *open, *is_stored_to, 0..u64::MAX)?, 0)),
+            Call::MapRange { open, is_stored_to, start, end } => {
+                Ok((self.map(shared, *open, *is_stored_to, *start..*end)?, 0))
             }
+            Call::LoadMap { ino, start, end } => {
+                self.process.load_while(*ino, &(*start..*end), &|| self.goes_on(shared))?;
+                Ok((done, 0))
+            }
+            // Its client sees no pages.
+            Call::Watch { .. } if !self.peer.is_trusted() => Err(Errno::OPNOTSUPP.into()),
             Call::Watch { open } => {
                 let (ino, place) = self.process.watch(*open)?;
                 Ok((Answered::Watched(ino, place as u32), 0))
@@ -152,6 +269,27 @@ impl Connection {
         }
     }
 
+    /// The data that were kept for a call, and behind them those that came with it.
+    fn staged_with(&self, number: usize, input: &[u8]) -> Vec<u8> {
+        let mut data = lock(&self.staged[number]).take();
+        data.extend_from_slice(input);
+        data
+    }
+
+    /// As [`Connection::ask`], for a thread that acts for another user than its process.
+    fn ask_as(
+        &self,
+        shared: &Shared,
+        who: &Identity,
+        request: &Request<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(Answered, usize)> {
+        identity::check(who, &self.peer)?;
+        let who: Credentials = who.credentials();
+        crate::calls::acting_as(&who, || self.ask(shared, request, input, output))
+    }
+
     fn ask(
         &self,
         shared: &Shared,
@@ -159,6 +297,11 @@ impl Connection {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<(Answered, usize)> {
+        if let Request::Adopt { ino, flags, .. } = request
+            && !self.peer.is_trusted()
+        {
+            self.process.check_adoption(*ino, *flags)?;
+        }
         let mut done = self.process.call(request, input, output);
         if is_in_the_way(request, &done) {
             // Of somebody, perhaps, whom his parent has waited for.
@@ -191,22 +334,19 @@ fn number_of(error: &Error) -> i32 {
     error.errno().raw_os_error()
 }
 
-/// Works until the server ends. `number` is this worker's: below 64.
-pub(super) fn work(shared: &Shared, number: usize) {
-    let control = &shared.control;
-    let mut buffers = Buffers {
-        frame: vec![0; FRAME_BYTES_MAX],
-        input: vec![0; DATA_BYTES_MAX],
-        output: vec![0; DATA_BYTES_MAX],
-    };
+/// Works for the clients of a realm until it, or the server, ends. `number` is this worker's: below 64.
+pub(super) fn work(shared: &Shared, realm: &Realm, number: usize) {
+    let control = &realm.control;
+    let is_over = || shared.has_ended() || realm.is_over();
+    let mut buffers = Buffers::new();
     let (mut from, mut turn, mut rounds) = (0, 0, 0_u32);
     let bit = 1_u64 << number;
-    let look = || shared.looking.0.fetch_or(bit, Ordering::Relaxed);
-    let look_away = || shared.looking.0.fetch_and(!bit, Ordering::Relaxed);
+    let look = || realm.looking.0.fetch_or(bit, Ordering::Relaxed);
+    let look_away = || realm.looking.0.fetch_and(!bit, Ordering::Relaxed);
     control.wake_up();
     look();
     let mut since = Instant::now();
-    while !shared.has_ended() {
+    while !is_over() {
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(TIDY_EVERY) {
             control.tidy();
@@ -217,7 +357,8 @@ pub(super) fn work(shared: &Shared, number: usize) {
             }
             from = (index + 1) % super::slot::CONNECTIONS_MAX;
             turn = slot + 1;
-            if let Some(connection) = shared.connection(index) {
+            // Those of other realms are not this realm's clients' to call for.
+            if let Some(connection) = shared.connection(index).filter(|found| realm.has(found)) {
                 connection.run(shared, slot, &mut buffers);
             }
             look();
@@ -225,7 +366,7 @@ pub(super) fn work(shared: &Shared, number: usize) {
             continue;
         }
         // One that looks is enough: the first of them.
-        let is_first = shared.looking.0.load(Ordering::Relaxed) & (bit - 1) == 0;
+        let is_first = realm.looking.0.load(Ordering::Relaxed) & (bit - 1) == 0;
         if is_first && since.elapsed() < shared.spin {
             // What somebody waits for is seen at once: a pause may take as long as a call.
             for _ in 0..16 {
@@ -236,7 +377,7 @@ pub(super) fn work(shared: &Shared, number: usize) {
             }
         } else {
             look_away();
-            control.rest(REST, || shared.has_ended());
+            control.rest(REST, is_over);
             look();
             since = Instant::now();
         }
