@@ -91,6 +91,9 @@ one_line
 refused 'no such device|0000:0f:00.0' "$unvme" run --dir "$top=0000:0f:00.0" -- touch "$top/file"
 one_line
 refused 'there is no file system' sh -c "'$unvme' device create 0000:0e:00.0 --size 64M >/dev/null && exec '$unvme' run --dir '$top=0000:0e:00.0' -- touch '$top/file'"
+refused 'ulimit -s. is 128 KiB' sh -c "ulimit -s 128; exec '$unvme' run --dir '$top=0000:02:00.0' -- touch '$top/file'"
+one_line
+(ulimit -s 128 && exec "$unvme" list) >"$work/output" 2>&1 || differs 'unvme list with a small stack'
 refused 'no_such_program' "$unvme" run --dir "$top=0000:02:00.0" -- no_such_program
 refused 'FOLDER=DEVICE|expected' "$unvme" run --dir "$top" -- true
 refused '' "$unvme" run --dir "$top=0000:02:00.0"
@@ -100,6 +103,29 @@ for between in '' 'exec "$@"'; do
     # shellcheck disable=SC2086
     refused 'namespace 1, already' "$unvme" run --dir "$top=0000:02:00.0" -- ${between:+sh -c "$between" sh} "$unvme" run --nsid 2 --dir "$top=0000:02:00.0" -- true
 done
+
+if [ "$(uname -m)" = x86_64 ]; then
+    section 'a program that makes system calls itself'
+    cat >"$work/raw.c" <<'C'
+#include <fcntl.h>
+#include <sys/syscall.h>
+
+int main(int argc, char **argv)
+{
+    long result;
+    register long mode __asm__("r10") = 0644;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_openat), "D"(AT_FDCWD), "S"(argv[argc - 1]),
+                     "d"(O_CREAT | O_WRONLY), "r"(mode) : "rcx", "r11", "memory");
+    return result < 0;
+}
+C
+    ${CC:-cc} -o "$work/raw" "$work/raw.c"
+    steps=$((steps + 1))
+    "$unvme" run --dir "$top=0000:02:00.0" -- "$work/raw" "$top/stray" >"$work/output" 2>&1 || fail 'it has failed'
+    grep -q "raw: it makes system calls itself.* stray is in $top" "$work/output" || differs 'it is not named'
+    one_line
+    rm -f "$top/stray"
+fi
 
 section "the seed's words"
 cat >"$config" <<CONFIG
@@ -187,10 +213,10 @@ if strace -o /dev/null true 2>/dev/null; then
         # Who has waited long for the server looks whether it is there, now and then, on a busy machine.
         looks=$(grep -cE 'open(at)?\(.*"/proc/[0-9]+/stat"' "$work/between" || true)
         [ "$looks" -le "$most" ] || fail "$looks looks whether the server is there: $device"
-        # Descriptors that stand for ours are files in memory: making and closing them is all that is left of
-        # open and close.
+        # Descriptors that stand for ours are files in memory: making and closing them, and holding their
+        # numbers meanwhile, is all that is left of open and close.
         if grep -E '^[0-9]+ +(\+\+\+ )?(read|write|p(read|write)64|readv|writev|p(read|write)v2?|lseek|f(data)?sync|sync_file_range|open|openat2?|creat|stat|l?stat|fstat|newfstatat|statx|f?truncate|fallocate|flock|mkdir(at)?|link(at)?|symlink(at)?|getdents64|utimensat|sendfile|copy_file_range|rename(at2?)?|unlink(at)?)\(' \
-            "$work/between" | grep -vE 'eventfd\]|open\("/proc/self/fd/|"/unvme-(begin|end)"|/media\.img>|/proc/[0-9]+/stat[">]|lseek\([0-9]+</memfd:unvme-open>' >"$work/output"; then
+            "$work/between" | grep -vE 'eventfd\]|open\("/proc/self/fd/|open\("/", [A-Z_|]*O_PATH|"/unvme-(begin|end)"|/media\.img>|/proc/[0-9]+/stat[">]|(fstat|newfstatat|statx)\([0-9]+</memfd:unvme-open>' >"$work/output"; then
             differs "calls reach the kernel: $device"
         fi
         steps=$((steps + 1))

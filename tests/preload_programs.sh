@@ -22,7 +22,7 @@ export SOURCE="$work/source" OUTSIDE="$outside"
 allowed=
 
 scenes=$*
-[ -n "$scenes" ] || scenes='sh:shell bash:shell bash:coreutils bash:archives sh:exec sh:git sh:sqlite sh:build'
+[ -n "$scenes" ] || scenes='sh:shell bash:shell bash:coreutils bash:archives sh:exec sh:git sh:sqlite sh:build sh:libraries sh:sanitizers'
 
 # What a scene says: play native|inside SHELL:SCENE FILE.
 play() {

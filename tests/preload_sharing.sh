@@ -36,6 +36,17 @@ until_there() {
     done
 }
 
+# After this the next program has the file system to itself: a server stays for some seconds.
+servers_end() {
+    for process in $(servers); do kill "$process" 2>/dev/null || true; done
+    waited=0
+    until [ -z "$(servers)" ]; do
+        waited=$((waited + 1))
+        [ "$waited" -lt 1200 ] || fail "servers do not end: $(servers)"
+        sleep 0.1
+    done
+}
+
 slot 0000:02:00.0 256M
 slot 0000:03:00.0 256M
 ours 0000:02:00.0
@@ -108,6 +119,48 @@ children=
 grep -qx refused "$work/first" || fail "a file is written without its lock: $(cat "$work/first")"
 says more inside cat free
 
+section 'what a server that is killed had not written is reported as lost, once for each open file'
+for way in 'lost:EIO 0 EIO 0 EIO 0 EIO 0 0 0' 'found:EIO 0'; do
+    ours 0000:02:00.0 --shared
+    rm -f "$outside/ready" "$outside/go"
+    inside "$sharing" "${way%%:*}" file "$outside/ready" "$outside/go" >"$work/first" 2>&1 &
+    children=$!
+    until_there "$outside/ready"
+    for process in $(servers); do
+        kill -KILL "$process"
+        while kill -0 "$process" 2>/dev/null; do sleep 0.01; done
+    done
+    touch "$outside/go"
+    wait "$children" || fail "the program failed: $(cat "$work/first")"
+    children=
+    says "${way#*:}" cat "$work/first"
+    ours 0000:02:00.0
+    inside rm file
+done
+
+section 'a program that ends with a mapping, and whose child waits for its end'
+servers_end
+seconds=60
+says ended inside "$sharing" helper file
+seconds=
+says 'stored after' inside sh -c 'head -c 6 file; echo; tail -c +7001 file'
+inside rm file
+
+if unshare -p true 2>/dev/null; then
+    section 'children in another PID namespace'
+    seconds=60
+    for mode in '' --shared; do
+        servers_end
+        ours 0000:02:00.0 $mode
+        says child inside "$sharing" namespace file
+        says childparent inside cat file
+        inside rm file
+    done
+    seconds=
+    ours 0000:02:00.0
+    check 0000:02:00.0
+fi
+
 section 'a descriptor that two processes have by different ways'
 says 'parent child parent child' inside "$sharing" passing file
 
@@ -116,13 +169,11 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     inside chmod 777 .
     # A thread that has not the same rights as the others would end the first one.
     for mode in '' --shared; do
-        for process in $(servers); do kill "$process" 2>/dev/null || true; done
-        waited=0
-        until [ -z "$(servers)" ] || [ "$waited" -ge 600 ]; do
-            waited=$((waited + 1))
-            sleep 0.1
-        done
+        servers_end
         ours 0000:02:00.0 $mode
+        denied='Permission denied 65534'
+        says "$denied opened 0 $denied $denied" inside "$sharing" users theirs
+        inside rm -r theirs
         says '65534 kept 65534:65534 kept' inside setpriv --reuid=65534 --regid=65534 --clear-groups \
             sh -c 'id -u; (echo kept >theirs; cat theirs; stat -c %u:%g theirs); sh -c "cat theirs; true"; rm theirs'
     done
@@ -138,6 +189,11 @@ says 'kept kept' inside env -i "PATH=$PATH" sh -c 'cat below/kept; env -i "PATH=
 says 'kept kept' inside bash -c 'cat below/kept; bash -c "cat below/kept; true"'
 says kept inside env LD_PRELOAD= sh -c 'cat below/kept; true'
 says kept inside env "LD_PRELOAD=$(ls /lib/*/libdl.so.2 /lib64/libdl.so.2 2>/dev/null | head -n 1)" sh -c 'cat below/kept; true'
+
+# A shell has the folders before the program that is to find its libraries there.
+# shellcheck disable=SC2016
+(cd "$top" && says "kept $top/below:/nowhere" env "LD_LIBRARY_PATH=$top/below:/nowhere" "$unvme" run --dir "$top=0000:02:00.0" -- \
+    sh -c 'cat below/kept; echo "$LD_LIBRARY_PATH"')
 
 says kept sh -c "cd '${library%/*}/..' && UNVME_PRELOAD='./$(basename "${library%/*}")' '$unvme' run --dir '$top=0000:02:00.0' -- \
     sh -c 'cd / && sh -c \"cat $top/below/kept; true\"'"

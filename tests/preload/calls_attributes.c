@@ -1,6 +1,7 @@
 /* Modes, owners, times, access, extended attributes, and what a file system says of itself. */
 #include "calls.h"
 
+#include <sys/mman.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
@@ -328,6 +329,86 @@ CASE(attribute_extended)
     NUM(removexattr("file", list));
     NUM(getxattr("file", "security.capability", value, sizeof value));
     NUM(getxattr("file", "system.posix_acl_access", value, sizeof value));
+}
+
+/* Gives a file set-id bits, and the capability to bind any port (struct vfs_cap_data, revision 2). */
+static void give_privileges(const char *path, mode_t mode)
+{
+    static const unsigned capability[5] = {0x02000001, 1 << 10};
+    NUM(chmod(path, mode));
+    NUM(setxattr(path, "security.capability", capability, sizeof capability, 0));
+}
+
+static void show_privileges(const char *path)
+{
+    struct stat found = {0};
+    char value[64];
+    NUM(stat(path, &found));
+    say("mode %o", found.st_mode);
+    NUM(getxattr(path, "security.capability", value, sizeof value));
+}
+
+/* Each change of the content once. */
+static void change_each(const char *path, mode_t mode)
+{
+    for (int change = 0; change < 9; change++) {
+        give_privileges(path, mode);
+        int file = open(path, change == 8 ? O_RDWR | O_TRUNC : O_RDWR), from = open("from", O_RDONLY);
+        unsigned char *bytes;
+        say("change %d", change);
+        switch (change) {
+        case 0: NUM(pwrite(file, "", 0, 0)); break;
+        case 1: NUM(pwrite(file, "data", 4, 0)); break;
+        case 2: NUM(ftruncate(file, 4096)); break;
+        case 3: NUM(truncate(path, 4096)); break;
+        case 4: NUM(fallocate(file, 0, 0, 8192)); break;
+        case 5: NUM(copy_file_range(from, NULL, file, NULL, 4, 0)); break;
+        case 6:
+            bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            bytes[0] = 'm';
+            NUM(msync(bytes, 4096, MS_SYNC));
+            NUM(munmap(bytes, 4096));
+            break;
+        case 7: NUM(fsync(file)); break;
+        default: break;
+        }
+        close(file);
+        close(from);
+        show_privileges(path);
+    }
+}
+
+/* What a change of the content takes away: by root capabilities alone, by others set-id bits as well. */
+CASE(attribute_privileges)
+{
+    if (geteuid() != 0)
+        return;
+    put("from", "from");
+    put("file", "file");
+    change_each("file", 06755);
+    change_each("file", 02745);
+    for (int change = 0; change < 2; change++) {
+        give_privileges("file", change ? 06711 : 06701);
+        NUM(chown("file", change ? 10 : -1, 20));
+        show_privileges("file");
+    }
+    for (int member = 0; member < 2; member++) {
+        put("other", "other");
+        NUM(chown("other", 0, member ? 65534 : 0));
+        give_privileges("other", 06767);
+        int file = FD(open("other", O_RDWR));
+        if (in_child()) {
+            NUM(setgid(65534));
+            NUM(setuid(65534));
+            NUM(pwrite(file, "data", 4, 0));
+            show_privileges("other");
+            leave_child(0);
+        }
+        join();
+        NUM(close(file));
+        show_privileges("other");
+        NUM(unlink("other"));
+    }
 }
 
 static int by_name(const void *left, const void *right)

@@ -2,7 +2,10 @@
 #include "calls.h"
 
 #include <dirent.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -132,6 +135,77 @@ CASE(error_memory_half)
     memcpy(text, "abcdef", 6);
     NUM(access(text, F_OK));
     FD(open(text, O_RDONLY));
+}
+
+/* Memory that is mapped, and that nothing may be done with; in the middle of other memory, too. */
+CASE(error_memory_closed)
+{
+    char *closed = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 4096;
+    char *last = closed - 8;
+    static char big[3 << 20];
+    mprotect(closed, 4096, PROT_NONE);
+    put("file", "0123456789abcdef");
+    put("other", "");
+    int file = FD(open("file", O_RDWR)), other = FD(open("other", O_RDWR)), ends[2];
+    off_t *offset = (off_t *)closed;
+    NUM(pipe(ends));
+    NUM(sendfile(other, file, offset, 1));
+    NUM(sendfile(ends[1], file, offset, 1));
+    NUM(copy_file_range(file, (loff_t *)offset, other, NULL, 1, 0));
+    NUM(copy_file_range(file, NULL, other, (loff_t *)offset, 1, 0));
+    NUM(splice(file, (loff_t *)offset, ends[1], NULL, 1, 0));
+    NUM(write(ends[1], "xy", 2));
+    NUM(splice(ends[0], NULL, other, (loff_t *)offset, 1, 0));
+    /* What is only read is known when everything was done. */
+    off_t *constant = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    NUM(sendfile(other, file, constant, 3));
+    NUM(copy_file_range(file, (loff_t *)constant, other, NULL, 3, 0));
+    NUM(lseek(other, 0, SEEK_CUR));
+    show("other");
+    /* In part. */
+    memcpy(last, "12345678", 8);
+    NUM(pwrite(file, last, 16, 0));
+    NUM(pread(file, last, 16, 4));
+    say_bytes("read", last, 8);
+    struct iovec parts[3] = {{"ab", 2}, {last, 16}, {"cd", 2}};
+    NUM(pwritev(file, parts, 3, 0));
+    show("file");
+    parts[0] = (struct iovec){closed, 1};
+    NUM(pwritev(file, parts, 3, 0));
+    NUM(preadv(file, parts, 3, 0));
+    NUM(readv(file, (struct iovec *)(closed - sizeof *parts), 2));
+    /* A file that is shorter than the memory for it, and one that is not. */
+    memset(big, 'b', sizeof big);
+    int large = FD(open("large", O_CREAT | O_RDWR, 0600));
+    NUM(write(large, big, sizeof big));
+    char *room = mmap(NULL, 2 * sizeof big, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(room + sizeof big, sizeof big, PROT_NONE);
+    NUM(pread(large, room, 2 * sizeof big, 0));
+    mprotect(room + (2 << 20), sizeof big, PROT_NONE);
+    NUM(pread(large, room, sizeof big, 0));
+    NUM(pwrite(large, room, sizeof big, 0));
+    NUM(pread(file, room, sizeof big, 0) > 0);
+    /* Others. */
+    char *text = strcpy(closed - 5, "file");
+    NUM(futimens(file, (struct timespec *)closed));
+    NUM(fcntl(file, F_GETLK, closed));
+    NUM(fcntl(file, F_OFD_SETLK, closed));
+    NUM(fcntl(file, F_GET_RW_HINT, closed));
+    NUM(fcntl(file, F_SET_RW_HINT, closed));
+    NUM(ioctl(file, FIONREAD, closed));
+    NUM(ioctl(file, FIONBIO, closed));
+    NUM(syscall(SYS_getcwd, closed, 4000));
+    NUM(readlink("/proc/self/fd/0", closed, 100));
+    NUM(listxattr("file", closed, 100));
+    NUM(fsetxattr(file, "user.x", closed, 3, 0));
+    NUM(bind(-1, (struct sockaddr *)closed, 20));
+    NUM(connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)closed, 20));
+    NUM(sendmsg(socket(AF_UNIX, SOCK_DGRAM, 0), (struct msghdr *)closed, 0));
+    NUM(getsockname(socket(AF_UNIX, SOCK_DGRAM, 0), (struct sockaddr *)text, (socklen_t *)closed));
+    NUM(execve("/bin/true", (char **)closed, environ));
+    NUM(execve("/bin/true", (char *[]){"true", closed, NULL}, environ));
+    NUM(execve("/bin/true", (char *[]){"true", text, NULL}, (char **)closed));
+    NUM(execve("/bin/true", (char *[]){"true", NULL}, (char *[]){closed, NULL}));
 }
 
 CASE(error_empty_paths)

@@ -419,3 +419,85 @@ CASE(map_moves)
     STR(text);
     NUM(pwrite(another, "0", 1, 0));
 }
+
+/* A large file with little in it: holes cost neither time nor blocks. */
+CASE(map_sparse)
+{
+    const off_t tib = (off_t)1 << 40, half = tib / 2;
+    struct stat found = {0};
+    char text[8] = "";
+    int file = FD(open("file", O_CREAT | O_RDWR, 0644));
+    NUM(ftruncate(file, tib));
+    NUM(pwrite(file, "data", 4, half));
+    unsigned char *bytes = PTR(map(file, tib, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    say_bytes("written", bytes + half, 5);
+    NUM(bytes[tib - 1]);
+    memcpy(bytes + tib - 4096, "stored", 6);
+    NUM(msync(bytes + tib - 4096, 4096, MS_SYNC));
+    NUM(pread(file, text, 6, tib - 4096));
+    STR(text);
+    NUM(munmap(bytes, tib));
+    NUM(fstat(file, &found));
+    YES(found.st_blocks < 100);
+    bytes = PTR(map(file, 8192, PROT_READ, MAP_SHARED, half));
+    say_bytes("written", bytes, 5);
+    unsigned char *private = PTR(map(file, tib, PROT_READ, MAP_PRIVATE, 0));
+    say_bytes("written", private + half, 5);
+    say_bytes("stored", private + tib - 4096, 7);
+    NUM(private[half / 2]);
+    NUM(munmap(private, tib));
+    NUM(ftruncate(file, half));
+    YES(readable(bytes));
+    NUM(munmap(bytes, 8192));
+}
+
+/* More of a file is seen in a mapping that grows, also what was not mapped before. */
+CASE(map_grows)
+{
+    enum { PAGE = 4096, PAGES = 600 };
+    put_pattern("file", PAGE * PAGES);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 2 * PAGE));
+    YES(is_pattern(bytes, PAGE, 2 * PAGE));
+    bytes = PTR((unsigned char *)mremap(bytes, PAGE, (PAGES - 2) * PAGE, MREMAP_MAYMOVE));
+    YES(is_pattern(bytes, (PAGES - 2) * PAGE, 2 * PAGE));
+    bytes[300 * PAGE] ^= 1;
+    unsigned char *second = PTR(map(file, PAGE * PAGES, PROT_READ, MAP_SHARED, 0));
+    YES(is_pattern(second, 2 * PAGE, 0));
+    YES(second[302 * PAGE] == bytes[300 * PAGE]);
+    NUM(munmap(bytes, (PAGES - 2) * PAGE));
+    NUM(munmap(second, PAGE * PAGES));
+}
+
+/* Bytes stored beyond the end, in the last page, are no content of the file when it grows. */
+CASE(map_tail)
+{
+    static const char *const ways[] = {"t", "mt", "ut", "mut", "w", "mw", "uw", "muw", "a", "ma", "ft", "mc"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char text[20] = "";
+        struct stat found = {0};
+        put("file", "abc");
+        int file = open("file", O_RDWR), end = open("file", O_WRONLY | O_APPEND);
+        char *bytes = (char *)map(file, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
+        bytes[10] = 'X';
+        bytes[4095] = 'Y';
+        for (const char *way = ways[i]; *way; way++) {
+            switch (*way) {
+            case 'm': msync(bytes, 4096, MS_SYNC); break;
+            case 'u': munmap(bytes, 4096); break;
+            case 'f': fsync(file); break;
+            case 't': ftruncate(file, 5000); break;
+            case 'w': pwrite(file, "e", 1, 4999); break;
+            case 'a': write(end, "12345", 5); ftruncate(file, 5000); break;
+            case 'c': copy_file_range(file, &(off_t){0}, file, &(off_t){4097}, 3, 0); break;
+            }
+        }
+        ssize_t got = pread(file, text, 20, 0);
+        char last = 'Z';
+        pread(file, &last, 1, 4095);
+        fstat(file, &found);
+        say("%s: %zd, %d %d, size %ld", ways[i], got, text[10], last, (long)found.st_size);
+        close(file);
+        close(end);
+    }
+}

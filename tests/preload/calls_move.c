@@ -3,8 +3,10 @@
 
 #include <linux/fs.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -238,4 +240,147 @@ CASE(splice_pieces)
         sum += moved;
     YES(lseek(file, 0, SEEK_CUR) == sum);
     NUM(moved);
+}
+
+static int left_in(int pipe)
+{
+    int left = -1;
+    ioctl(pipe, FIONREAD, &left);
+    return left;
+}
+
+/* A file that takes less than a pipe has: the rest stays in the pipe, in order. */
+CASE(splice_left_over)
+{
+    enum { BYTES = 65536, LIMIT = 16 << 20, SPACE = 10000 };
+    static unsigned char bytes[BYTES], back[BYTES];
+    struct rlimit limit = {LIMIT, RLIM_INFINITY};
+    fill_pattern(bytes, BYTES, 0);
+    if (in_child()) {
+        int ends[2];
+        loff_t at = LIMIT - SPACE;
+        int out = FD(open("out", O_CREAT | O_RDWR, 0600));
+        NUM(pipe(ends));
+        NUM(write(ends[1], bytes, BYTES));
+        NUM(setrlimit(RLIMIT_FSIZE, &limit));
+        signal(SIGXFSZ, SIG_IGN);
+        NUM(splice(ends[0], NULL, out, &at, BYTES, 0));
+        NUM(at - LIMIT);
+        NUM(left_in(ends[0]));
+        NUM(splice(ends[0], NULL, out, &at, BYTES, 0));
+        NUM(left_in(ends[0]));
+        NUM(lseek(out, LIMIT - 100, SEEK_SET));
+        NUM(splice(ends[0], NULL, out, NULL, 300, 0));
+        NUM(lseek(out, 0, SEEK_CUR) - LIMIT);
+        NUM(left_in(ends[0]));
+        ssize_t left = read(ends[0], back, BYTES);
+        NUM(left);
+        YES(left > 0 && is_pattern(back, (size_t)left, SPACE + 100));
+        NUM(pread(out, back, SPACE, LIMIT - SPACE));
+        YES(is_pattern(back, SPACE - 100, 0) && is_pattern(back + SPACE - 100, 100, SPACE));
+        /* What is in a pipe that cannot be written anywhere is not lost, either. */
+        int reader = FD(open("out", O_RDONLY));
+        NUM(write(ends[1], "0123456789", 10));
+        NUM(splice(ends[0], NULL, reader, NULL, 10, 0));
+        NUM(splice(ends[0], &at, out, NULL, 10, 0));
+        NUM(splice(ends[0], NULL, out, NULL, 10, 0x100));
+        NUM(left_in(ends[0]));
+        at = 0;
+        NUM(splice(ends[0], NULL, out, &at, 4, 0));
+        NUM(splice(ends[0], NULL, out, &at, 100, SPLICE_F_NONBLOCK));
+        NUM(at);
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        NUM(splice(ends[0], NULL, out, &at, 100, 0));
+        leave_child(0);
+    }
+    join();
+}
+
+/* As above, of a copy to a file: the offset is behind what was written. */
+CASE(sendfile_left_over)
+{
+    enum { BYTES = 65536, LIMIT = 16 << 20, SPACE = 10000 };
+    struct rlimit limit = {LIMIT, RLIM_INFINITY};
+    put_pattern("file", BYTES);
+    if (in_child()) {
+        off_t at = 3;
+        int file = FD(open("file", O_RDONLY)), out = FD(open("out", O_CREAT | O_RDWR, 0600));
+        NUM(lseek(out, LIMIT - SPACE, SEEK_SET));
+        NUM(setrlimit(RLIMIT_FSIZE, &limit));
+        signal(SIGXFSZ, SIG_IGN);
+        NUM(sendfile(out, file, &at, BYTES - 3));
+        NUM(at);
+        NUM(lseek(out, 0, SEEK_CUR) - LIMIT);
+        NUM(sendfile(out, file, &at, 10));
+        NUM(at);
+        NUM(lseek(out, -50, SEEK_END) - LIMIT);
+        NUM(sendfile(out, file, NULL, 100));
+        NUM(lseek(file, 0, SEEK_CUR));
+        NUM(lseek(out, 0, SEEK_CUR) - LIMIT);
+        /* A pipe that does not wait takes what it has space for. */
+        int ends[2];
+        NUM(pipe2(ends, O_NONBLOCK));
+        at = 0;
+        ssize_t sent = sendfile(ends[1], file, &at, BYTES);
+        YES(sent > 0 && at == sent && left_in(ends[0]) == sent);
+        while (sent > 0)
+            sent = sendfile(ends[1], file, &at, BYTES);
+        NUM(sent);
+        YES(at == left_in(ends[0]) || at == BYTES);
+        /* It is full now, which is looked at before the file, whether that has ended or not. */
+        NUM(sendfile(ends[1], file, &at, 0));
+        at = 1;
+        NUM(sendfile(ends[1], file, &at, 10));
+        NUM(at);
+        leave_child(0);
+    }
+    join();
+}
+
+/* Several threads and one pipe: each byte is in one file, once. */
+static int shared_pipe;
+static void *take_from_pipe(void *out)
+{
+    ssize_t moved;
+    long sum = 0;
+    while ((moved = splice(shared_pipe, NULL, *(int *)out, NULL, 5000, 0)) > 0)
+        sum += moved;
+    return (void *)sum;
+}
+
+CASE(splice_threads)
+{
+    enum { THREADS = 4, BYTES = 400000 };
+    static unsigned char bytes[BYTES], back[BYTES];
+    pthread_t threads[THREADS];
+    int ends[2], outs[THREADS];
+    long sum = 0;
+    size_t counts[256] = {0};
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(i / 7);
+    NUM(pipe(ends));
+    shared_pipe = ends[0];
+    for (int i = 0; i < THREADS; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "out%d", i);
+        outs[i] = open(name, O_CREAT | O_RDWR, 0600);
+        pthread_create(&threads[i], NULL, take_from_pipe, &outs[i]);
+    }
+    NUM(write(ends[1], bytes, BYTES));
+    NUM(close(ends[1]));
+    for (int i = 0; i < THREADS; i++) {
+        void *took;
+        pthread_join(threads[i], &took);
+        sum += (long)took;
+        ssize_t got = pread(outs[i], back, BYTES, 0);
+        for (ssize_t at = 0; at < got; at++)
+            counts[back[at]]++;
+    }
+    NUM(sum);
+    for (size_t i = 0; i < BYTES; i++)
+        counts[bytes[i]]--;
+    bool same = true;
+    for (int i = 0; i < 256; i++)
+        same = same && counts[i] == 0;
+    YES(same);
 }

@@ -7,6 +7,8 @@
 
 #include <aio.h>
 #include <linux/aio_abi.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
@@ -22,6 +24,26 @@ CASE(refused_inotify)
     YES(inotify_add_watch(watch, "none", IN_CREATE) == -1);
 }
 
+CASE(refused_fanotify)
+{
+    int listening = (int)syscall(SYS_fanotify_init, FAN_CLASS_NOTIF | FAN_CLOEXEC, O_RDONLY);
+    put("file", "x");
+    if (listening < 0) {
+        /* Root's, in most kernels. */
+        say("fanotify_mark = EOPNOTSUPP");
+        return;
+    }
+    int folder = FD(open(".", O_RDONLY));
+    int result = fanotify_mark(listening, FAN_MARK_ADD, FAN_MODIFY, AT_FDCWD, "file");
+    say("fanotify_mark = %s", result == 0 ? "a mark" : error_name(errno));
+    YES(fanotify_mark(listening, FAN_MARK_ADD, FAN_MODIFY | FAN_EVENT_ON_CHILD, folder, NULL) == -1);
+    YES(fanotify_mark(listening, FAN_MARK_ADD | FAN_MARK_ONLYDIR, FAN_OPEN, AT_FDCWD, ".") == -1);
+    YES(syscall(SYS_fanotify_mark, listening, FAN_MARK_ADD, FAN_MODIFY, folder, "file") == -1);
+    /* Elsewhere it works. */
+    YES(fanotify_mark(listening, FAN_MARK_ADD, FAN_OPEN, AT_FDCWD, outside) == 0);
+    YES(fanotify_mark(listening, FAN_MARK_FLUSH, 0, AT_FDCWD, ".") == 0);
+}
+
 CASE(refused_io_uring)
 {
     char parameters[120] = "";
@@ -29,6 +51,59 @@ CASE(refused_io_uring)
     YES(ring >= 0 || errno == ENOSYS || errno == EPERM);
     say("io_uring_setup = %s", ring >= 0 ? "a descriptor" : error_name(errno));
 }
+
+#if defined(__x86_64__)
+/* A call that no library sees: -errno. */
+static long raw(long number, long a, long b, long c, long d)
+{
+    long result;
+    register long fourth __asm__("r10") = d;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth) : "rcx", "r11", "memory");
+    return result;
+}
+
+/* Nothing that the kernel does to a descriptor of ours may look as if it had been done to the file. */
+CASE(refused_raw)
+{
+    char text[16] = "";
+    struct flock lock = {.l_type = F_WRLCK};
+    struct stat found;
+    put("file", "0123456789");
+    int file = FD(open("file", O_RDWR));
+    long at = (long)text;
+    YES(raw(SYS_read, file, at, 8, 0) == -EBADF);
+    YES(raw(SYS_write, file, at, 8, 0) == -EBADF);
+    YES(raw(SYS_pread64, file, at, 8, 0) == -EBADF);
+    YES(raw(SYS_pwrite64, file, at, 8, 0) == -EBADF);
+    YES(raw(SYS_fsync, file, 0, 0, 0) == -EBADF);
+    YES(raw(SYS_fdatasync, file, 0, 0, 0) == -EBADF);
+    YES(raw(SYS_syncfs, file, 0, 0, 0) == -EBADF);
+    YES(raw(SYS_sync_file_range, file, 0, 0, 7) == -EBADF);
+    YES(raw(SYS_ftruncate, file, 4, 0, 0) == -EBADF);
+    YES(raw(SYS_fallocate, file, 0, 0, 8192) == -EBADF);
+    YES(raw(SYS_lseek, file, 0, SEEK_END, 0) == -EBADF);
+    YES(raw(SYS_flock, file, LOCK_EX | LOCK_NB, 0, 0) == -EBADF);
+    YES(raw(SYS_fcntl, file, F_SETLK, (long)&lock, 0) == -EBADF);
+    YES(raw(SYS_ioctl, file, FIONREAD, at, 0) == -EBADF);
+    YES(raw(SYS_fchmod, file, 0600, 0, 0) == -EBADF);
+    YES(raw(SYS_getdents64, file, at, 16, 0) == -EBADF);
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+    int again = (int)raw(SYS_openat, AT_FDCWD, (long)name, O_RDWR, 0);
+    YES(again == -EACCES || (again >= 0 && raw(SYS_write, again, at, 8, 0) == -EPERM));
+    char parameters[120] = "";
+    int ring = (int)raw(425 /* io_uring_setup */, 8, (long)parameters, 0, 0);
+    YES(ring < 0 || raw(427 /* io_uring_register */, ring, 2 /* files */, (long)&file, 1) == -EBADF);
+    /* The library's own calls go on as before. */
+    YES(read(file, text, 16) == 10 && memcmp(text, "0123456789", 10) == 0);
+    YES(fstat(file, &found) == 0 && found.st_size == 10);
+    YES(lseek(file, 0, SEEK_CUR) == 10 && fsync(file) == 0 && flock(file, LOCK_EX | LOCK_NB) == 0);
+    int opened = open(name, O_RDWR);
+    YES(opened >= 0 && read(opened, text, 16) == 10);
+    int copy = dup(file);
+    YES(copy >= 0 && lseek(copy, 0, SEEK_CUR) == 10);
+}
+#endif
 
 CASE(refused_kernel_aio)
 {

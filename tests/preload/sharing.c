@@ -8,16 +8,25 @@
  *   sharing closing FILE             closes files while a thread syncs, and makes processes
  *   sharing ending FILE              ends while threads are in the middle of calls
  *   sharing passing FILE             gives a child a descriptor that both use on
+ *   sharing lost FILE READY GO       writes, and says after GO what of it is reported as lost
+ *   sharing found FILE READY GO      the same, where fsync is the first call after GO
+ *   sharing helper FILE              ends with a mapping and a child that waits for its end
+ *   sharing namespace FILE           has a child in another PID namespace
+ *   sharing users FOLDER             becomes nobody by its thread's system calls, goes back, and for good
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +147,137 @@ static void passing(const char *path)
     puts(bytes);
 }
 
+static const char *of(int result)
+{
+    return result == 0 ? "0" : strerrorname_np(errno);
+}
+
+/* Each open file says once that a server was killed that may have had something of it. */
+static void lost(char **words)
+{
+    const int flags = O_RDWR | O_CREAT;
+    int file = open(words[2], flags, 0644), same = dup(file), other = open(words[2], O_RDWR);
+    int durable = open(words[2], O_RDWR | O_DSYNC), ends[2], begun[2], status;
+    char byte;
+    need(write(file, "old", 3) == 3 && fsync(file) == 0 && pwrite(file, "new", 3, 0) == 3, words[2]);
+    need(pipe(ends) == 0 && pipe(begun) == 0, "pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[1]);
+        need(write(begun[1], "b", 1) == 1 && read(ends[0], &byte, 1) == 0, "wait");
+        /* Its parent has been told of this one. */
+        while (access(".", F_OK) != 0)
+            usleep(1000);
+        _exit(fsync(file) == 0 ? 0 : 1);
+    }
+    close(begun[1]);
+    /* The child has a connection of its own before the server is killed. */
+    need(read(begun[0], &byte, 1) == 1, "the child");
+    close(open(words[3], O_CREAT | O_WRONLY, 0644));
+    while (access(words[4], F_OK) != 0)
+        usleep(1000);
+    /* Another call is the first one that finds it out. */
+    struct stat found;
+    while (stat(".", &found) != 0)
+        usleep(1000);
+    printf("%s", of(fsync(file)));
+    printf(" %s", of(fsync(same)));
+    printf(" %s", of(fdatasync(other)));
+    printf(" %s", of(fdatasync(other)));
+    printf(" %s", of(pwrite(durable, "x", 1, 9) == 1 ? 0 : -1));
+    printf(" %s", of(pwrite(durable, "x", 1, 9) == 1 ? 0 : -1));
+    printf(" %s", of(syncfs(other)));
+    printf(" %s", of(syncfs(other)));
+    int later = open(words[2], O_RDWR);
+    printf(" %s", of(fsync(later)));
+    close(ends[1]);
+    need(waitpid(child, &status, 0) == child, "waitpid");
+    printf(" %d\n", WEXITSTATUS(status));
+}
+
+/* The call that finds out that the server was killed has reported the loss. */
+static void found(char **words)
+{
+    int file = open(words[2], O_RDWR | O_CREAT, 0644);
+    need(write(file, "old", 3) == 3 && fsync(file) == 0 && pwrite(file, "new", 3, 0) == 3, words[2]);
+    close(open(words[3], O_CREAT | O_WRONLY, 0644));
+    while (access(words[4], F_OK) != 0)
+        usleep(1000);
+    printf("%s", of(fsync(file)));
+    printf(" %s\n", of(fsync(file)));
+}
+
+static void helper(const char *path)
+{
+    int ends[2], file = open(path, O_RDWR | O_CREAT, 0644);
+    char byte;
+    strcpy(map(path), "stored");
+    need(flock(file, LOCK_EX) == 0 && pipe(ends) == 0, "flock");
+    if (fork() == 0) {
+        /* Its own, and not the one that its parent has locked. */
+        int again = open(path, O_RDWR);
+        close(ends[1]);
+        close(file);
+        need(flock(again, LOCK_EX) == 0 && read(ends[0], &byte, 1) == 0, "wait");
+        need(pwrite(again, "after", 5, 7000) == 5, "pwrite");
+        _exit(0);
+    }
+    puts("ended");
+}
+
+static void namespace(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT, 0644), status = -1;
+    need(unshare(CLONE_NEWPID) == 0, "unshare");
+    pid_t child = fork();
+    need(child >= 0, "fork");
+    if (child == 0) {
+        int again = open(path, O_RDWR);
+        need(again >= 0 && pwrite(file, "child", 5, 0) == 5, "the child");
+        pid_t grandchild = fork();
+        if (grandchild == 0)
+            execlp("cat", "cat", path, NULL);
+        need(waitpid(grandchild, &status, 0) == grandchild && status == 0, "cat");
+        _exit(0);
+    }
+    need(waitpid(child, &status, 0) == child && status == 0, "waitpid");
+    file = open(path, O_RDWR);
+    need(file >= 0 && pwrite(file, "parent", 6, 5) == 6, "the parent");
+}
+
+/* Whether root's file opens, and whose a new one is. */
+static void as_now(const char *name)
+{
+    struct stat found;
+    int file = open("secret", O_RDONLY);
+    printf("%s ", file < 0 ? strerror(errno) : "opened");
+    if (file >= 0)
+        close(file);
+    file = open(name, O_CREAT | O_RDWR, 0644);
+    need(file >= 0 && fstat(file, &found) == 0, name);
+    printf("%d\n", (int)found.st_uid);
+    close(file);
+    unlink(name);
+}
+
+/* Linux keeps users by thread: a server such as Samba changes those of one, and back. */
+static void users(const char *folder)
+{
+    enum { NOBODY = 65534 };
+    need(mkdir(folder, 0755) == 0 && chmod(folder, 0777) == 0 && chdir(folder) == 0, folder);
+    close(open("secret", O_CREAT | O_RDWR, 0600));
+    need(syscall(SYS_setresgid, -1, NOBODY, -1) == 0, "setresgid");
+    need(syscall(SYS_setgroups, 0, NULL) == 0, "setgroups");
+    need(syscall(SYS_setresuid, -1, NOBODY, -1) == 0, "setresuid");
+    as_now("one");
+    need(syscall(SYS_setresuid, -1, 0, -1) == 0, "setresuid");
+    as_now("two");
+    need(syscall(SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0, "setresuid");
+    as_now("three");
+    need(setuid(0) < 0, "root again");
+    as_now("four");
+}
+
 int main(int count, char **words)
 {
     need(count > 2, "usage");
@@ -172,6 +312,16 @@ int main(int count, char **words)
         puts("ended");
     } else if (strcmp(what, "passing") == 0) {
         passing(words[2]);
+    } else if (strcmp(what, "lost") == 0) {
+        lost(words);
+    } else if (strcmp(what, "found") == 0) {
+        found(words);
+    } else if (strcmp(what, "helper") == 0) {
+        helper(words[2]);
+    } else if (strcmp(what, "namespace") == 0) {
+        namespace(words[2]);
+    } else if (strcmp(what, "users") == 0) {
+        users(words[2]);
     } else {
         need(0, what);
     }

@@ -604,11 +604,12 @@ exported! {
 
     fn utime(path: *const c_char, times: *const utimbuf) -> c_int {
         let given = if times.is_null() {
-            (NewTime::Now, NewTime::Now)
+            Ok((NewTime::Now, NewTime::Now))
         } else {
-            (NewTime::At((*times).actime, 0), NewTime::At((*times).modtime, 0))
+            memory::check_readable(times.cast(), size_of::<utimbuf>())
+                .map(|()| (NewTime::At((*times).actime, 0), NewTime::At((*times).modtime, 0)))
         };
-        times_at(AT_FDCWD, path, 0, Ok(given), |other| real::utime(other.map_or(path, |o| o.as_ptr()), times))
+        times_at(AT_FDCWD, path, 0, given, |other| real::utime(other.map_or(path, |o| o.as_ptr()), times))
     }
 
     fn utimes(path: *const c_char, times: *const timeval) -> c_int {

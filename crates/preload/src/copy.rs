@@ -1,134 +1,60 @@
 //! Copies from one descriptor to another one.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use libc::{off_t, size_t, ssize_t};
 use rustix::io::Errno;
 use unvme_fs::calls::{Reply, Request};
 
-use crate::data::{read_at, read_next, write_at, write_next};
+use crate::data::{read_at, write_at};
 use crate::errno::{Result, bytes};
 use crate::table::{self, Held};
-use crate::{errno, real};
+use crate::{errno, memory, real};
 
+/// Bytes that `sendfile` reads before it writes them.
 const PIECE: usize = 1 << 18;
 
-/// One end of a copy.
-enum End {
-    Ours(Held),
-    Kernel(c_int),
+/// An offset that a caller gives by reference: read when a call begins, and written when it ends.
+pub(crate) struct Given {
+    pointer: *mut off_t,
+    pub value: off_t,
 }
 
-impl End {
-    fn new(fd: c_int) -> Self {
-        table::get(fd).map_or(Self::Kernel(fd), Self::Ours)
+impl Given {
+    /// None for a null pointer, which stands for the offset of the open file.
+    ///
+    /// # Errors
+    /// EFAULT for memory that cannot be read.
+    pub(crate) unsafe fn load(pointer: *mut off_t) -> Result<Option<Self>> {
+        if pointer.is_null() {
+            return Ok(None);
+        }
+        memory::check_readable(pointer.cast(), size_of::<off_t>())?;
+        Ok(Some(Self { pointer, value: pointer.read_unaligned() }))
     }
 
-    /// # Safety
-    /// `at` is null or an offset.
-    unsafe fn read(&self, at: *mut off_t, out: &mut [u8]) -> Result<usize> {
-        let read = match self {
-            Self::Ours(held) if at.is_null() => read_next(held, out)?,
-            Self::Ours(held) => read_at(held, u64::try_from(*at).map_err(|_| Errno::INVAL)?, out)?,
-            Self::Kernel(fd) if at.is_null() => {
-                of_kernel(real::read(*fd, out.as_mut_ptr().cast::<c_void>(), out.len()))?
-            }
-            Self::Kernel(fd) => of_kernel(real::pread(*fd, out.as_mut_ptr().cast(), out.len(), *at))?,
-        };
-        if !at.is_null() {
-            *at += read as off_t;
-        }
-        Ok(read)
-    }
-
-    /// # Safety
-    /// As for [`Self::read`].
-    unsafe fn write(&self, at: *mut off_t, data: &[u8]) -> Result<usize> {
-        let written = match self {
-            Self::Ours(held) if at.is_null() => write_next(held, data)?,
-            Self::Ours(held) => write_at(held, u64::try_from(*at).map_err(|_| Errno::INVAL)?, data)?,
-            Self::Kernel(fd) if at.is_null() => {
-                of_kernel(real::write(*fd, data.as_ptr().cast(), data.len()))?
-            }
-            Self::Kernel(fd) => of_kernel(real::pwrite(*fd, data.as_ptr().cast(), data.len(), *at))?,
-        };
-        if !at.is_null() {
-            *at += written as off_t;
-        }
-        Ok(written)
-    }
-
-    /// What was read and could not be written is read again by whoever comes next.
-    unsafe fn take_back(&self, at: *mut off_t, unwritten: usize) {
-        match self {
-            _ if !at.is_null() => *at -= unwritten as off_t,
-            Self::Ours(held) => {
-                held.slot.offset.fetch_sub(unwritten as u64, std::sync::atomic::Ordering::AcqRel);
-            }
-            Self::Kernel(fd) => {
-                real::lseek(*fd, -(unwritten as off_t), libc::SEEK_CUR);
-            }
-        }
+    /// # Errors
+    /// EFAULT for memory that cannot be written: what was copied stays copied, as with the kernel.
+    pub(crate) unsafe fn store(&self) -> Result<()> {
+        memory::check_writable(self.pointer.cast(), size_of::<off_t>())?;
+        self.pointer.write_unaligned(self.value);
+        Ok(())
     }
 }
 
-fn of_kernel(result: ssize_t) -> Result<usize> {
+/// # Errors
+/// EINVAL for a negative one.
+pub(crate) fn offset_of(offset: off_t) -> Result<u64> {
+    u64::try_from(offset).map_err(|_| Errno::INVAL)
+}
+
+pub(crate) fn of_kernel(result: ssize_t) -> Result<usize> {
     usize::try_from(result).map_err(|_| errno::last())
 }
 
-unsafe fn copy(
-    (from, from_at): (&End, *mut off_t),
-    (to, to_at): (&End, *mut off_t),
-    count: size_t,
-) -> Result<usize> {
-    let mut buffer = vec![0; count.min(PIECE)];
-    let mut sum = 0;
-    while sum < count {
-        let some = (count - sum).min(PIECE);
-        let read = match from.read(from_at, &mut buffer[..some]) {
-            Err(_) if sum > 0 => break,
-            other => other?,
-        };
-        if read == 0 {
-            break;
-        }
-        let written = match to.write(to_at, &buffer[..read]) {
-            Ok(written) => written,
-            Err(errno) => {
-                from.take_back(from_at, read);
-                if sum > 0 {
-                    break;
-                }
-                return Err(errno);
-            }
-        };
-        sum += written;
-        if written < read {
-            from.take_back(from_at, read - written);
-            break;
-        }
-    }
-    Ok(sum)
-}
-
-/// As [`copy`], for `sendfile`: where both ends are one open file, each goes on from where that was.
-unsafe fn send(from: &End, from_at: *mut off_t, to: &End, count: size_t) -> Result<usize> {
-    use std::sync::atomic::Ordering::{Acquire, Release};
-    match (from, to) {
-        (End::Ours(source), End::Ours(target)) if std::ptr::eq(source.slot, target.slot) => {
-            let start = source.slot.offset.load(Acquire) as off_t;
-            let (mut read, mut written) = (start, start);
-            let read_at = if from_at.is_null() { &raw mut read } else { from_at };
-            let copied = copy((from, read_at), (to, &raw mut written), count)?;
-            target.slot.offset.store(written as u64, Release);
-            Ok(copied)
-        }
-        _ => copy((from, from_at), (to, std::ptr::null_mut()), count),
-    }
-}
-
-/// Waits until a pipe has something, or room for something.
-unsafe fn await_pipe(fd: c_int, events: i16, waits: bool) -> Result<()> {
+/// Waits until a pipe has something, or space for something.
+pub(crate) unsafe fn await_pipe(fd: c_int, events: i16, waits: bool) -> Result<()> {
     let mut one = libc::pollfd { fd, events, revents: 0 };
     match libc::poll(&mut one, 1, if waits { -1 } else { 0 }) {
         0 => Err(Errno::AGAIN),
@@ -137,57 +63,142 @@ unsafe fn await_pipe(fd: c_int, events: i16, waits: bool) -> Result<()> {
     }
 }
 
-/// Bytes that a pipe which has room takes without waiting for a reader.
-unsafe fn room_of_pipe(fd: c_int) -> Result<usize> {
-    const PAGE: usize = 4096;
-    let bytes = usize::try_from(real::fcntl(fd, libc::F_GETPIPE_SZ, 0)).map_err(|_| Errno::INVAL)?;
-    let mut queued: c_int = 0;
-    if real::ioctl(fd, libc::FIONREAD, &raw mut queued as usize) != 0 {
-        return Err(Errno::INVAL);
-    }
-    // Each byte that waits may have a page for itself.
-    Ok((bytes / PAGE).saturating_sub(queued.max(0) as usize).max(1) * PAGE)
+pub(crate) unsafe fn is_pipe(fd: c_int) -> bool {
+    let mut found: libc::stat = std::mem::zeroed();
+    real::fstat(fd, &mut found) == 0 && found.st_mode & libc::S_IFMT == libc::S_IFIFO
 }
 
-/// Between a pipe and one of our files: what is there, as far as there is room for it.
-unsafe fn splice_once(
-    (from, from_at): (c_int, *mut off_t),
-    (to, to_at): (c_int, *mut off_t),
+/// One end of a `sendfile`. A file of ours is looked up for each piece: a thread that waits for the kernel's
+/// end is not inside a call, so that it does not keep a `fork` of another thread waiting.
+struct End {
+    fd: c_int,
+    /// The open file of ours that the descriptor stood for at the beginning.
+    ours: Option<u32>,
+}
+
+impl End {
+    fn new(fd: c_int) -> Self {
+        Self { fd, ours: table::get(fd).map(|held| held.number) }
+    }
+
+    /// # Errors
+    /// EBADF when another thread has closed it.
+    fn held(&self) -> Result<Option<Held>> {
+        match self.ours {
+            None => Ok(None),
+            Some(number) => {
+                table::get(self.fd).filter(|held| held.number == number).map(Some).ok_or(Errno::BADF)
+            }
+        }
+    }
+
+    /// The offset of the open file. None for one of the kernel's that has none.
+    unsafe fn offset(&self) -> Result<Option<off_t>> {
+        Ok(match self.held()? {
+            Some(held) => Some(held.slot.offset.load(Acquire) as off_t),
+            None => Some(real::lseek(self.fd, 0, libc::SEEK_CUR)).filter(|&at| at >= 0),
+        })
+    }
+
+    unsafe fn set_offset(&self, at: off_t) -> Result<()> {
+        match self.held()? {
+            Some(held) => held.slot.offset.store(at as u64, Release),
+            None => {
+                real::lseek(self.fd, at, libc::SEEK_SET);
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn read(&self, at: off_t, out: &mut [u8]) -> Result<usize> {
+        match self.held()? {
+            Some(held) => read_at(&held, offset_of(at)?, out),
+            None => of_kernel(real::pread(self.fd, out.as_mut_ptr().cast(), out.len(), at)),
+        }
+    }
+
+    /// Without an offset: where the kernel's end is, which moves on.
+    unsafe fn write(&self, at: Option<off_t>, data: &[u8]) -> Result<usize> {
+        match (self.held()?, at) {
+            (Some(held), Some(at)) => write_at(&held, offset_of(at)?, data),
+            (Some(_), None) => Err(Errno::INVAL),
+            (None, _) => of_kernel(real::write(self.fd, data.as_ptr().cast(), data.len())),
+        }
+    }
+
+    /// # Errors
+    /// EAGAIN for a pipe that is full and does not wait: the kernel says so before it looks at the file.
+    unsafe fn check_space(&self) -> Result<()> {
+        let waits = self.ours.is_some() || real::fcntl(self.fd, libc::F_GETFL, 0) & libc::O_NONBLOCK == 0;
+        if waits || !is_pipe(self.fd) { Ok(()) } else { await_pipe(self.fd, libc::POLLOUT, false) }
+    }
+}
+
+/// Copies from an offset on, which moves behind what the other end has accepted, and not farther.
+unsafe fn copy(
+    (from, from_at): (&End, &mut off_t),
+    (to, to_at): (&End, &mut Option<off_t>),
     count: size_t,
-    waits: bool,
 ) -> Result<usize> {
-    check_ends(from, to, |kind| kind == libc::S_IFIFO)?;
-    if table::get(to).is_some_and(|held| held.appends())
-        || table::get(from).is_some_and(|held| held.is_directory())
-    {
-        return Err(Errno::INVAL);
+    let mut buffer = vec![0; count.min(PIECE)];
+    let mut sum = 0;
+    while sum < count {
+        let some = (count - sum).min(PIECE);
+        let written = match from.read(*from_at, &mut buffer[..some]) {
+            Ok(0) => break,
+            Ok(read) => to.write(*to_at, &buffer[..read]).map(|written| (read, written)),
+            Err(errno) => Err(errno),
+        };
+        let (read, written) = match written {
+            Err(_) if sum > 0 => break,
+            other => other?,
+        };
+        sum += written;
+        *from_at += written as off_t;
+        if let Some(at) = to_at {
+            *at += written as off_t;
+        }
+        if written < read {
+            break;
+        }
     }
-    let mut most = count.min(PIECE);
-    // Nobody is inside meanwhile.
-    if table::is_ours(from) {
-        await_pipe(to, libc::POLLOUT, waits)?;
-        most = most.min(room_of_pipe(to)?);
-    } else {
-        await_pipe(from, libc::POLLIN, waits)?;
+    if sum == 0 {
+        to.check_space()?;
     }
-    let (from, to) = (End::new(from), End::new(to));
-    let mut buffer = vec![0; most];
-    let read = from.read(from_at, &mut buffer)?;
-    let written = to.write(to_at, &buffer[..read]);
-    let unwritten = read - *written.as_ref().unwrap_or(&0);
-    if unwritten > 0 {
-        from.take_back(from_at, unwritten);
+    Ok(sum)
+}
+
+/// `sendfile`. As with the kernel, offsets are those at its beginning, and change at its end: one open file
+/// may be both ends.
+unsafe fn send(from: &End, given: Option<&mut Given>, to: &End, count: size_t) -> Result<usize> {
+    let begins = match &given {
+        Some(given) => given.value,
+        None => from.offset()?.ok_or(Errno::SPIPE)?,
+    };
+    offset_of(begins)?;
+    let (mut from_at, mut to_at) = (begins, None);
+    if to.ours.is_some() {
+        to_at = to.offset()?;
     }
-    written
+    let copied = copy((from, &mut from_at), (to, &mut to_at), count)?;
+    if copied > 0 {
+        if let Some(at) = to_at {
+            to.set_offset(at)?;
+        }
+        match given {
+            Some(given) => given.value = from_at,
+            None => from.set_offset(from_at)?,
+        }
+    }
+    Ok(copied)
 }
 
 /// Copies from one of our files to another one of the same file system.
-unsafe fn copy_ours(
-    (from, from_at): (&Held, *mut off_t),
-    (to, to_at): (&Held, *mut off_t),
+fn copy_ours(
+    (from, from_at): (&Held, &mut Option<Given>),
+    (to, to_at): (&Held, &mut Option<Given>),
     count: size_t,
 ) -> Result<usize> {
-    use std::sync::atomic::Ordering::AcqRel;
     if from.is_directory() || to.is_directory() {
         return Err(Errno::ISDIR);
     }
@@ -196,10 +207,10 @@ unsafe fn copy_ours(
     if to.appends() {
         return Err(Errno::BADF);
     }
-    let place = |held: &Held, at: *mut off_t| -> u64 {
-        if at.is_null() { held.slot.offset.load(std::sync::atomic::Ordering::Acquire) } else { *at as u64 }
+    let place = |held: &Held, at: &Option<Given>| -> u64 {
+        at.as_ref().map_or_else(|| held.slot.offset.load(Acquire), |at| at.value as u64)
     };
-    let (offset, to_offset) = (place(from, from_at), place(to, to_at));
+    let (offset, to_offset) = (place(from, &*from_at), place(to, &*to_at));
     for at in [offset, to_offset] {
         at.checked_add(count as u64).ok_or(Errno::OVERFLOW)?;
     }
@@ -210,17 +221,46 @@ unsafe fn copy_ours(
     let request = Request::Copy { open: from.open(), offset, to: to.open(), to_offset, bytes: count as u64 };
     let Reply::Number(copied) = from.call(&request)? else { return Err(Errno::IO) };
     for (held, at) in [(from, from_at), (to, to_at)] {
-        if at.is_null() {
-            held.slot.offset.fetch_add(copied, AcqRel);
-        } else {
-            *at += copied as off_t;
+        match at {
+            None => {
+                held.slot.offset.fetch_add(copied, AcqRel);
+            }
+            Some(at) => at.value += copied as off_t,
         }
     }
     Ok(copied as usize)
 }
 
+/// `copy_file_range` with an end that is ours.
+unsafe fn copy_range(
+    (from, from_at): (c_int, *mut off_t),
+    (to, to_at): (c_int, *mut off_t),
+    count: size_t,
+    flags: c_uint,
+) -> Result<usize> {
+    if real::fcntl(from, libc::F_GETFD, 0) < 0 || real::fcntl(to, libc::F_GETFD, 0) < 0 {
+        return Err(Errno::BADF);
+    }
+    let (mut from_at, mut to_at) = (Given::load(from_at)?, Given::load(to_at)?);
+    if flags != 0 {
+        return Err(Errno::INVAL);
+    }
+    let copied = match (table::get(from), table::get(to)) {
+        (Some(from), Some(to)) if from.mount.number == to.mount.number => {
+            copy_ours((&from, &mut from_at), (&to, &mut to_at), count.min(1 << 30))?
+        }
+        _ => return Err(Errno::XDEV),
+    };
+    if copied > 0 {
+        for at in [from_at, to_at].iter().flatten() {
+            at.store()?;
+        }
+    }
+    Ok(copied)
+}
+
 /// Whether one end can be read and the other one written, and one of the kernel's that is read is of a kind.
-unsafe fn check_ends(from: c_int, to: c_int, is_kind: impl Fn(u32) -> bool) -> Result<()> {
+pub(crate) unsafe fn check_ends(from: c_int, to: c_int, is_kind: impl Fn(u32) -> bool) -> Result<()> {
     for (fd, is_read) in [(from, true), (to, false)] {
         match table::get(fd) {
             Some(held) if is_read => held.check_readable()?,
@@ -247,7 +287,10 @@ exported! {
         if !table::is_ours(out) && !table::is_ours(from) {
             return real::sendfile(out, from, offset, count);
         }
-        let count = count.min(0x7fff_f000);
+        let mut given = match Given::load(offset) {
+            Ok(given) => given,
+            Err(errno) => return bytes(Err(errno)),
+        };
         if let Err(errno) = check_ends(from, out, |kind| kind == libc::S_IFREG || kind == libc::S_IFBLK) {
             return bytes(Err(errno));
         }
@@ -256,7 +299,9 @@ exported! {
         {
             return bytes(Err(Errno::INVAL));
         }
-        bytes(send(&End::new(from), offset, &End::new(out), count))
+        let count = count.min(0x7fff_f000);
+        let sent = send(&End::new(from), given.as_mut(), &End::new(out), count);
+        bytes(given.map_or(Ok(()), |given| given.store()).and(sent))
     }
 
     fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
@@ -274,39 +319,7 @@ exported! {
         }
         match ends {
             (None, None) => real::copy_file_range(from, from_at, to, to_at, count, flags),
-            _ if real::fcntl(from, libc::F_GETFD, 0) < 0 || real::fcntl(to, libc::F_GETFD, 0) < 0 => {
-                bytes(Err(Errno::BADF))
-            }
-            _ if flags != 0 => bytes(Err(Errno::INVAL)),
-            (Some(from), Some(to)) if from.mount.number == to.mount.number => {
-                bytes(copy_ours((&from, from_at), (&to, to_at), count.min(1 << 30)))
-            }
-            _ => bytes(Err(Errno::XDEV)),
+            _ => bytes(copy_range((from, from_at), (to, to_at), count, flags)),
         }
-    }
-
-    fn splice(
-        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint,
-    ) -> ssize_t {
-        if !table::is_ours(from) && !table::is_ours(to) {
-            return real::splice(from, from_at, to, to_at, count, flags);
-        }
-        if count == 0 {
-            return 0;
-        }
-        // One end is a pipe.
-        if table::is_ours(from) && table::is_ours(to) {
-            return bytes(Err(Errno::INVAL));
-        }
-        let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
-        bytes(splice_once((from, from_at), (to, to_at), count, waits))
-    }
-
-    fn tee(from: c_int, to: c_int, count: size_t, flags: c_uint) -> ssize_t {
-        if !table::is_ours(from) && !table::is_ours(to) {
-            return real::tee(from, to, count, flags);
-        }
-        // Both ends are pipes.
-        bytes(check_ends(from, to, |_| true).and(Err(Errno::INVAL)))
     }
 }

@@ -1,12 +1,12 @@
 //! Reading and writing.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{O_DIRECT, O_DSYNC, O_SYNC, SEEK_CUR, SEEK_END, SEEK_SET, iovec, off_t, size_t, ssize_t};
 use rustix::io::Errno;
-use unvme_fs::Allocation;
 use unvme_fs::calls::{Reply, Request};
+use unvme_fs::{Allocation, Vnode};
 
 use crate::errno::{self, Result, bytes, done};
 use crate::table::{self, Held};
@@ -18,31 +18,62 @@ const LONGEST: usize = 0x7fff_f000;
 /// Pieces of a vector that go together.
 const TOGETHER: usize = 1 << 20;
 
+/// Flags of `sync_file_range`.
+const SYNC_FILE_RANGE_WAIT_BEFORE: c_uint = 1;
+const SYNC_FILE_RANGE_WAIT_AFTER: c_uint = 4;
+
 const SEEK_DATA: c_int = 3;
 const SEEK_HOLE: c_int = 4;
 
+/// Memory for what is read at `at`: as far as it can be written to, and no farther than the end of the file
+/// where that matters, since a file may be much shorter than the memory for it.
+///
+/// # Errors
+/// EFAULT when nothing of it can be written to; those of a descriptor that cannot be read.
+///
 /// # Safety
 /// As for `read(2)`.
-unsafe fn output<'a>(buf: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
+#[inline]
+unsafe fn output<'a>(
+    held: &Held,
+    at: impl FnOnce() -> u64,
+    (buf, count): (*mut c_void, usize),
+) -> Result<&'a mut [u8]> {
     if count == 0 {
         return Ok(&mut []);
     }
-    /// What is touched beforehand, at most: a file may be shorter than the room for it.
-    const TOUCHED: usize = 1 << 20;
-    let count = count.min(LONGEST);
-    memory::check_writable(buf, count.min(TOUCHED))?;
-    Ok(std::slice::from_raw_parts_mut(buf.cast(), count))
+    /// Bytes that are probed without a look at the size of the file.
+    const PROBED: usize = 1 << 20;
+    if count <= PROBED && memory::check_writable(buf, count).is_ok() {
+        return Ok(std::slice::from_raw_parts_mut(buf.cast(), count));
+    }
+    part_of_output(held, at(), buf, count.min(LONGEST))
 }
 
+#[cold]
+unsafe fn part_of_output<'a>(held: &Held, at: u64, buf: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
+    held.check_readable()?;
+    if held.is_directory() {
+        return Err(Errno::ISDIR);
+    }
+    match size(held)?.saturating_sub(at).min(count as u64) as usize {
+        0 => Ok(&mut []),
+        left => Ok(std::slice::from_raw_parts_mut(buf.cast(), memory::writable(buf, left)?)),
+    }
+}
+
+/// What is written: as far as it can be read, as the kernel has it.
+///
+/// # Errors
+/// EFAULT when nothing of it can be read.
+///
 /// # Safety
 /// As for `write(2)`.
 unsafe fn input<'a>(buf: *const c_void, count: usize) -> Result<&'a [u8]> {
     if count == 0 {
         return Ok(&[]);
     }
-    let count = count.min(LONGEST);
-    memory::check_readable(buf, count)?;
-    Ok(std::slice::from_raw_parts(buf.cast(), count))
+    Ok(std::slice::from_raw_parts(buf.cast(), memory::readable(buf, count.min(LONGEST))?))
 }
 
 /// Bytes of a file.
@@ -65,13 +96,17 @@ pub(crate) fn read_at(held: &Held, offset: u64, out: &mut [u8]) -> Result<usize>
             let is_direct = held.flags() & O_DIRECT != 0;
             errno::of(if is_direct { vnode.read_direct(offset, out) } else { vnode.read_at(offset, out) })?
         }
-        None => match held.read_shown(offset, out) {
-            Some(read) => read,
-            None => match held.mount.call(&Request::Read { open: held.open(), offset }, &[], out)? {
-                Reply::Number(read) => read as usize,
-                _ => return Err(Errno::IO),
-            },
-        },
+        None => {
+            // The pages that a server shows are its cache.
+            let shown = if held.flags() & O_DIRECT == 0 { held.read_shown(offset, out) } else { None };
+            match shown {
+                Some(read) => read,
+                None => match held.mount.call(&Request::Read { open: held.open(), offset }, &[], out)? {
+                    Reply::Number(read) => read as usize,
+                    _ => return Err(Errno::IO),
+                },
+            }
+        }
     };
     held.mount.counters.read.add(1);
     Ok(read)
@@ -101,12 +136,19 @@ fn reserve(held: &Held, end: u64) {
     }
 }
 
+/// The file to write to without a request. A file that may have set-id bits or capabilities needs one, which
+/// removes what the thread's user takes away.
+#[inline]
+fn written_direct(held: &Held) -> Option<&Vnode> {
+    held.direct().filter(|vnode| !vnode.may_grant_privileges())
+}
+
 /// Writes from an offset on.
 #[inline]
 pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
     held.check_writable()?;
     let data = &data[..limit::room(offset, data.len())?];
-    let written = match held.direct() {
+    let written = match written_direct(held) {
         Some(vnode) => {
             let is_direct = held.flags() & O_DIRECT != 0;
             errno::of(if is_direct {
@@ -128,7 +170,7 @@ pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
 fn append_at(held: &Held, data: &[u8]) -> Result<(u64, usize)> {
     held.check_writable()?;
     let data = if limit::is_any() { &data[..limit::room(size(held)?, data.len())?] } else { data };
-    let (at, written) = match held.direct() {
+    let (at, written) = match written_direct(held) {
         Some(vnode) => errno::of(vnode.append(data))?,
         None => match held.mount.call(&Request::Append { open: held.open() }, data, &mut [])? {
             Reply::Appended(at, written) => (at, written as usize),
@@ -250,13 +292,9 @@ unsafe fn read_vectors(
     held.check_readable()?;
     let mut sum = 0;
     for part in iov {
-        let done = match output(part.iov_base, part.iov_len) {
-            Ok(out) => next(held, sum as u64, out),
-            Err(_) => {
-                let now = at.map_or_else(|| held.slot.offset.load(Ordering::Relaxed), |at| at + sum as u64);
-                read_less(held, now, (part.iov_base, part.iov_len), |out| next(held, sum as u64, out))
-            }
-        };
+        let now = || at.map_or_else(|| held.slot.offset.load(Ordering::Relaxed), |at| at + sum as u64);
+        let out = output(held, now, (part.iov_base, part.iov_len));
+        let done = out.and_then(|out| next(held, sum as u64, out));
         let read = match done {
             Err(_) if sum > 0 => break,
             other => other?,
@@ -282,7 +320,14 @@ unsafe fn write_vectors(
         // Together, so that nobody's data come in between.
         let mut all = Vec::with_capacity(total);
         for part in iov {
-            all.extend_from_slice(input(part.iov_base, part.iov_len)?);
+            let data = match input(part.iov_base, part.iov_len) {
+                Err(_) if !all.is_empty() => break,
+                data => data?,
+            };
+            all.extend_from_slice(data);
+            if data.len() < part.iov_len {
+                break;
+            }
         }
         return next(held, 0, &all);
     }
@@ -301,48 +346,48 @@ unsafe fn write_vectors(
 }
 
 /// Makes what was written durable.
+///
+/// # Errors
+/// EBADF; EIO, also once when the server that had it was killed.
 pub(crate) fn sync_one(held: &Held, data_only: bool) -> Result<()> {
     held.check_open()?;
     held.mount.counters.synced.add(1);
-    match held.direct() {
+    let synced = match held.direct() {
         Some(vnode) => errno::of(if data_only { vnode.sync_data() } else { vnode.sync() }),
         None => held.call(&Request::Sync { open: held.open(), data_only }).map(drop),
-    }
+    };
+    report_loss(held, &held.slot.synced, synced)
 }
 
-/// A read whose room is not all there: of what is behind the end of the file nobody finds out.
-///
-/// # Safety
-/// As for `read(2)`.
-unsafe fn read_less(
-    held: &Held,
-    at: u64,
-    (buf, count): (*mut c_void, usize),
-    next: impl FnOnce(&mut [u8]) -> Result<usize>,
-) -> Result<usize> {
-    read_at(held, at, &mut [])?;
-    let there = size(held)?.saturating_sub(at).min(count as u64);
-    if there == 0 { Ok(0) } else { next(output(buf, there as usize)?) }
+/// What a call reports that has waited for what was written: the loss of it comes first.
+fn report_loss(held: &Held, known: &AtomicU32, done: Result<()>) -> Result<()> {
+    // Where this call has found out that the server was killed, it has reported the loss, too.
+    if done == Err(Errno::IO) {
+        held.mount.find_server();
+    }
+    if held.take_lost(known) { Err(Errno::IO) } else { done }
+}
+
+fn sync_all(held: &Held) -> Result<()> {
+    held.check_open()?;
+    report_loss(held, &held.slot.all_synced, held.call(&Request::SyncAll).map(drop))
+}
+
+fn write_back(held: &Held, waits: bool) -> Result<()> {
+    let done = held.call(&Request::WriteBack { open: held.open() }).map(drop);
+    if waits { report_loss(held, &held.slot.synced, done) } else { done }
 }
 
 unsafe fn read_any(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::read(fd, buf, count) };
-    bytes(match output(buf, count) {
-        Ok(out) => read_next(&held, out),
-        Err(_) => {
-            let at = held.slot.offset.load(Ordering::Relaxed);
-            read_less(&held, at, (buf, count), |out| read_next(&held, out))
-        }
-    })
+    let out = output(&held, || held.slot.offset.load(Ordering::Relaxed), (buf, count));
+    bytes(out.and_then(|out| read_next(&held, out)))
 }
 
 unsafe fn pread_any(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pread(fd, buf, count, offset) };
-    let read = |at| match output(buf, count) {
-        Ok(out) => read_at(&held, at, out),
-        Err(_) => read_less(&held, at, (buf, count), |out| read_at(&held, at, out)),
-    };
-    bytes(room_of(offset, count, || held.check_readable()).and_then(read))
+    let at = room_of(offset, count, || held.check_readable());
+    bytes(at.and_then(|at| read_at(&held, at, output(&held, || at, (buf, count))?)))
 }
 
 unsafe fn pwrite_any(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
@@ -590,7 +635,7 @@ exported! {
 
     fn syncfs(fd: c_int) -> c_int {
         let Some(held) = table::get(fd) else { return real::syncfs(fd) };
-        done(held.check_open().and_then(|()| held.call(&Request::SyncAll)).map(drop))
+        done(sync_all(&held))
     }
 
     fn sync_file_range(fd: c_int, offset: off_t, bytes: off_t, flags: c_uint) -> c_int {
@@ -600,10 +645,10 @@ exported! {
             Err(Errno::BADF)
         } else if is_wrong {
             Err(Errno::INVAL)
-        } else if held.is_directory() || flags & 6 == 0 {
+        } else if held.is_directory() || flags == 0 {
             Ok(())
         } else {
-            held.call(&Request::WriteBack { open: held.open() }).map(drop)
+            write_back(&held, flags & (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER) != 0)
         })
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 
+use crate::loader::Told;
 use crate::program::{self, Program};
 use crate::{mount, place, slot, state, table};
 
@@ -78,6 +79,7 @@ impl Environment {
         given: *const *const c_char,
         connections: &[(u32, c_int)],
         program: Option<&Program>,
+        loader: &Told,
         taker: Taker,
     ) -> Self {
         let mut texts: Vec<CString> = Vec::new();
@@ -104,13 +106,14 @@ impl Environment {
                 Some(_) => {}
             }
         }
+        loader.apply(&mut texts);
         let mut add = |name: &str, value: &[u8]| {
             if let Ok(text) = CString::new([name.as_bytes(), b"=", value].concat()) {
                 texts.push(text);
             }
         };
-        let (marks, memory) = slot::descriptors().unwrap_or((-1, -1));
-        let mut handed = format!("{marks},{memory},{},{}", mount::digests(), taker.word(std::process::id()));
+        let memory = slot::descriptor_of_memory().unwrap_or(-1);
+        let mut handed = format!("{memory},{},{}", mount::digests(), taker.word(std::process::id()));
         connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
         handed.push_str(&table::handed());
         add(state::HANDED, handed.as_bytes());

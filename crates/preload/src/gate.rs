@@ -31,6 +31,8 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// It is one of our own.
     static IS_OWN: Cell<bool> = const { Cell::new(false) };
+    /// What it makes is another program: a server, or one that was given a connection already.
+    static MAKES_OTHERS: Cell<bool> = const { Cell::new(false) };
     /// `errno` before the outermost call.
     static ERRNO: Cell<c_int> = const { Cell::new(0) };
 }
@@ -63,6 +65,19 @@ pub(crate) fn is_ours() -> bool {
 /// This thread is one of our own.
 pub(crate) fn note_own_thread() {
     IS_OWN.set(true);
+}
+
+/// Makes a process that has nothing of our files.
+pub(crate) fn as_other<R>(act: impl FnOnce() -> R) -> R {
+    let before = MAKES_OTHERS.replace(true);
+    let done = act();
+    MAKES_OTHERS.set(before);
+    done
+}
+
+/// Whether this thread is in the middle of [`as_other`].
+pub(crate) fn makes_others() -> bool {
+    MAKES_OTHERS.get()
 }
 
 pub(crate) fn has_cancels() -> bool {

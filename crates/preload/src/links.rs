@@ -184,7 +184,7 @@ pub(crate) fn through_links(dir: c_int, path: &[u8]) -> Option<Place> {
 ///
 /// # Safety
 /// `path` is a C string.
-pub(crate) unsafe fn slot_behind(dir: c_int, path: *const c_char, fd: c_int) -> Option<&'static slot::Slot> {
+pub(crate) unsafe fn slot_behind(path: *const c_char, fd: c_int) -> Option<&'static slot::Slot> {
     let name = text(path).ok()?;
     let is_special = name.starts_with(b"/dev/")
         || name.starts_with(b"/proc/")
@@ -193,30 +193,7 @@ pub(crate) unsafe fn slot_behind(dir: c_int, path: *const c_char, fd: c_int) -> 
         return None;
     }
     // SAFETY: it has just been opened.
-    slot::of_descriptor(std::os::fd::BorrowedFd::borrow_raw(fd))?;
-    let mut whole = place::whole(dir, name)?;
-    for _ in 0..place::CROSSINGS_MAX {
-        let next = target(&whole)?;
-        if next.bytes().starts_with(b"/memfd:") {
-            break;
-        }
-        let slash = whole.bytes().iter().rposition(|&byte| byte == b'/')?;
-        whole = if next.bytes().starts_with(b"/") {
-            next
-        } else {
-            Text::join(&whole.bytes()[..slash], next.bytes())?
-        };
-    }
-    // The directory is `fd`; beside it the kernel says at which offset each descriptor is.
-    let end = whole.bytes().iter().rposition(|&byte| byte == b'/')?;
-    let above = whole.bytes()[..end].strip_suffix(b"/fd")?;
-    let told = [above, b"/fdinfo", &whole.bytes()[end..]].concat();
-    let told = {
-        let _inside = gate::enter();
-        std::fs::read_to_string(std::str::from_utf8(&told).ok()?).ok()?
-    };
-    let offset = told.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()?;
-    slot::get(offset)
+    slot::get(slot::of_descriptor(std::os::fd::BorrowedFd::borrow_raw(fd))?)
 }
 
 /// The descriptor of ours that a path names as a whole.

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use libc::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, O_ACCMODE, O_RDWR,
-    PROT_EXEC, PROT_READ, PROT_WRITE, off_t, size_t,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE,
+    O_ACCMODE, O_RDWR, PROT_EXEC, PROT_READ, PROT_WRITE, off_t, size_t,
 };
 use rustix::io::Errno;
 use unvme::lock::lock;
@@ -29,6 +29,8 @@ struct Mapping {
     end: usize,
     /// What a shared one is of; `None` for memory of the process.
     shared: Option<(&'static Mount, u64)>,
+    /// Which byte of the file is at `start`.
+    offset: u64,
     /// Pieces of one mapping have the same.
     whole: u64,
 }
@@ -36,6 +38,11 @@ struct Mapping {
 impl Mapping {
     fn overlaps(&self, start: usize, end: usize) -> bool {
         self.start < end && start < self.end
+    }
+
+    /// The same mapping, from an address within it on.
+    fn from(self, start: usize) -> Self {
+        Self { start, offset: self.offset + (start - self.start) as u64, ..self }
     }
 }
 
@@ -50,23 +57,47 @@ pub(crate) fn still() -> Box<dyn std::any::Any> {
     Box::new(lock(&MAPPINGS))
 }
 
-fn note(start: usize, bytes: usize, shared: Option<(&'static Mount, u64)>) {
+fn note(start: usize, bytes: usize, shared: Option<(&'static Mount, u64)>, offset: u64) {
     let whole = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut mappings = gate::leaf(&MAPPINGS);
-    mappings.push(Mapping { start, end: start + bytes.next_multiple_of(4096), shared, whole });
+    let end = start + bytes.next_multiple_of(4096);
+    mappings.push(Mapping { start, end, shared, offset, whole });
     COUNT.store(mappings.len(), Ordering::Relaxed);
 }
 
-/// Fills memory with what a file has from an offset on.
+/// Mappings of more bytes than this skip the holes of a file: it costs two calls for each run of data.
+const SPARSE: size_t = 1 << 20;
+
+/// The next data of a file, or the next hole; `None` when there is no more data.
+fn seek(held: &Held, offset: u64, is_hole: bool) -> Result<Option<u64>> {
+    match held.mount.ask(&Request::Seek { open: held.open(), offset, is_hole }) {
+        Ok(Reply::Number(found)) => Ok(Some(found)),
+        Ok(_) => Err(Errno::IO),
+        Err(Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Fills memory of zeros with what a file has from an offset on. Holes stay memory that nothing has touched.
 unsafe fn fill(held: &Held, at: *mut c_void, bytes: size_t, offset: u64) -> Result<()> {
+    let index = |found: u64| usize::try_from(found - offset).unwrap_or(bytes).min(bytes);
     let mut done = 0;
     while done < bytes {
-        let out = std::slice::from_raw_parts_mut(at.cast::<u8>().add(done), bytes - done);
-        let read = data::read_at(held, offset + done as u64, out)?;
-        if read == 0 {
-            break;
+        let mut end = bytes;
+        if bytes > SPARSE {
+            let Some(data) = seek(held, offset + done as u64, false)? else { break };
+            // No hole: the file was cut in between, and has no more data the next time.
+            end = index(seek(held, data, true)?.unwrap_or(data));
+            done = index(data);
         }
-        done += read;
+        while done < end {
+            let out = std::slice::from_raw_parts_mut(at.cast::<u8>().add(done), end - done);
+            let read = data::read_at(held, offset + done as u64, out)?;
+            if read == 0 {
+                return Ok(());
+            }
+            done += read;
+        }
     }
     Ok(())
 }
@@ -83,7 +114,11 @@ unsafe fn map_private(
     flags: c_int,
     offset: u64,
 ) -> Result<*mut c_void> {
-    let flags = flags & !MAP_TYPE | MAP_PRIVATE | MAP_ANONYMOUS;
+    let mut flags = flags & !MAP_TYPE | MAP_PRIVATE | MAP_ANONYMOUS;
+    if protection & PROT_WRITE == 0 {
+        // As the kernel does for files: pages that cannot be stored to are not accounted for.
+        flags |= MAP_NORESERVE;
+    }
     let memory = real::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if memory == libc::MAP_FAILED {
         return Err(failed());
@@ -97,7 +132,7 @@ unsafe fn map_private(
         real::munmap(memory, bytes);
         return Err(errno);
     }
-    note(memory as usize, bytes, None);
+    note(memory as usize, bytes, None, offset);
     Ok(memory)
 }
 
@@ -109,14 +144,16 @@ unsafe fn map_shared(
     flags: c_int,
     offset: off_t,
 ) -> Result<*mut c_void> {
-    let (mapped, memory) = held.mount.map(held.open(), protection & PROT_WRITE != 0)?;
+    let start = offset as u64;
+    let range = start..start.saturating_add(bytes as u64);
+    let (mapped, memory) = held.mount.map(held.open(), protection & PROT_WRITE != 0, range)?;
     let found = real::mmap(at, bytes, protection, flags, memory.as_raw_fd(), offset);
     if found == libc::MAP_FAILED {
         let errno = failed();
         let _ = held.mount.unmap(mapped.ino);
         return Err(errno);
     }
-    note(found as usize, bytes, Some((held.mount, mapped.ino)));
+    note(found as usize, bytes, Some((held.mount, mapped.ino)), start);
     Ok(found)
 }
 
@@ -172,13 +209,13 @@ fn carve(mappings: &mut Vec<Mapping>, start: usize, end: usize) -> Vec<Mapping> 
             continue;
         }
         mappings.swap_remove(at);
-        pieces.push(Mapping { start: found.start.max(start), end: found.end.min(end), ..found });
+        pieces.push(Mapping { end: found.end.min(end), ..found.from(found.start.max(start)) });
         // The rest does not overlap, wherever it is put.
         if found.start < start {
             mappings.push(Mapping { end: start, ..found });
         }
         if end < found.end {
-            mappings.push(Mapping { start: end, ..found });
+            mappings.push(found.from(end));
         }
     }
     COUNT.store(mappings.len(), Ordering::Relaxed);
@@ -242,6 +279,26 @@ fn note_moved((at, old): (usize, usize), (moved, new): (usize, usize), flags: c_
     release(gone);
 }
 
+/// Has a mapping that is about to grow have the content of the file there: before a program can see it.
+fn prepare_growth(at: usize, old: usize, new: usize) -> Result<()> {
+    // Nothing as the old length makes a second mapping of the same.
+    if new <= old {
+        return Ok(());
+    }
+    let found = overlapping(at, old.max(1)).into_iter().max_by_key(|found| found.end);
+    let Some((found, (mount, ino))) = found.and_then(|found| Some((found, found.shared?))) else {
+        return Ok(());
+    };
+    let end = end_of(at, new);
+    if found.end >= end {
+        return Ok(());
+    }
+    // The kernel may have made one mapping of two neighbors: the last one says what comes behind it.
+    let start = found.from(found.end).offset;
+    let _inside = gate::enter();
+    mount.load_map(ino, start..start.saturating_add((end - found.end) as u64))
+}
+
 /// Mappings that have something at these addresses.
 fn overlapping(start: usize, bytes: usize) -> Vec<Mapping> {
     let end = start.saturating_add(bytes);
@@ -267,11 +324,11 @@ fn sync(start: usize, bytes: usize) -> Result<()> {
     let found = overlapping(start, bytes);
     let _inside = gate::enter();
     for (mount, ino) in found.iter().filter_map(|mapping| mapping.shared) {
-        mount.sync_map(ino)?;
         let flags = libc::O_RDONLY as u32;
         // As long as it is mapped, the number is this file's.
         let adopt = Request::Adopt { ino, generation: None, flags };
         if let Reply::Opened(open, ..) = mount.ask(&adopt)? {
+            // What was stored is written first.
             let done = mount.ask(&Request::Sync { open, data_only: true });
             let _ = mount.ask(&Request::Release { open });
             done?;
@@ -330,6 +387,10 @@ exported! {
     }
 
     fn mremap(at: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
+        if is_any() && let Err(errno) = prepare_growth(at as usize, old, new) {
+            errno::set(errno);
+            return libc::MAP_FAILED;
+        }
         let moved = real::mremap(at, old, new, flags, to);
         if moved != libc::MAP_FAILED && is_any() {
             note_moved((at as usize, old), (moved as usize, new), flags);

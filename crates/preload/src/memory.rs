@@ -116,6 +116,72 @@ pub(crate) fn check_writable(pointer: *const c_void, bytes: usize) -> Result<()>
     check(pointer, bytes, probe::unvme_probe_write)
 }
 
+/// Bytes from the first one on that a probe finds.
+#[inline]
+fn prefix(
+    pointer: *const c_void,
+    bytes: usize,
+    probe: fn(*const c_void, usize) -> Result<()>,
+) -> Result<usize> {
+    if probe(pointer, bytes).is_ok() { Ok(bytes) } else { prefix_by_pages(pointer, bytes, probe) }
+}
+
+#[cold]
+fn prefix_by_pages(
+    pointer: *const c_void,
+    bytes: usize,
+    probe: fn(*const c_void, usize) -> Result<()>,
+) -> Result<usize> {
+    let mut there = 0;
+    while there < bytes {
+        let at = pointer.wrapping_byte_add(there);
+        match probe(at, 1) {
+            Ok(()) => there = (there + PAGE - at as usize % PAGE).min(bytes),
+            Err(errno) if there == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(there)
+}
+
+/// How many bytes can be read, from the first one on.
+///
+/// # Errors
+/// EFAULT when not even the first one can be.
+#[inline]
+pub(crate) fn readable(pointer: *const c_void, bytes: usize) -> Result<usize> {
+    prefix(pointer, bytes, check_readable)
+}
+
+/// How many bytes can be written to, from the first one on.
+///
+/// # Errors
+/// EFAULT when not even the first one can be.
+#[inline]
+pub(crate) fn writable(pointer: *const c_void, bytes: usize) -> Result<usize> {
+    prefix(pointer, bytes, check_writable)
+}
+
+/// Whether the arguments or the environment of a program can be read: an array of C strings that ends with a
+/// null pointer, or none.
+///
+/// # Errors
+/// EFAULT.
+pub(crate) fn check_texts(texts: *const *const c_char) -> Result<()> {
+    let mut at = texts;
+    while !at.is_null() {
+        check_readable(at.cast(), size_of::<*const c_char>())?;
+        // SAFETY: it has just been read.
+        let text = unsafe { at.read_unaligned() };
+        if text.is_null() {
+            break;
+        }
+        length(text)?;
+        at = at.wrapping_add(1);
+    }
+    Ok(())
+}
+
 /// How many bytes a C string has, without its NUL.
 ///
 /// # Errors

@@ -1,8 +1,9 @@
 //! A wrapped folder's file system: in this process, or behind a server.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,13 @@ use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme::stripe::Tally;
 use unvme::{Device, OpenOptions};
-use unvme_fs::calls::{Mapped, OpenId, Process, Processes, Reply, Request};
+use unvme_fs::calls::{Mapped, OpenId, Process, Processes, Reply, Request, acting_as};
 use unvme_fs::share::{Client, Hold, Identity, Server, Watched, socket_path};
 use unvme_fs::{CacheOptions, Credentials, FileSystem, MakeOptions, MountOptions, Vnode};
 
 use crate::config::{Config, Folder};
 use crate::errno::{self, Result};
+use crate::identity::{self, of_process};
 use crate::share::Unnamed;
 use crate::{gate, slot};
 
@@ -105,6 +107,15 @@ pub(crate) fn by_number(number: u32) -> Option<&'static Mount> {
     all().get(number as usize)
 }
 
+/// Descriptors of our own that folders need.
+pub(crate) fn own_descriptors() -> impl Iterator<Item = c_int> {
+    all().iter().filter_map(|mount| match mount.backend() {
+        Some(Backend::Shared(shared)) => shared.client.descriptor(),
+        Some(Backend::Alone(alone)) => lock(&alone.hold).as_ref()?.descriptor(),
+        None => None,
+    })
+}
+
 /// A path from the machine's root on, without `.` and double slashes; `..` stays.
 pub(crate) fn absolute(path: &Path) -> Vec<u8> {
     let mut out = Vec::new();
@@ -188,17 +199,6 @@ pub(crate) fn digests() -> String {
     all().iter().map(digest).collect::<Vec<_>>().join(";")
 }
 
-/// In whose name this process acts.
-pub(crate) fn who() -> Credentials {
-    let groups = rustix::process::getgroups().unwrap_or_default();
-    Credentials {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        groups: groups.into_iter().map(|group| group.as_raw()).collect(),
-        are_checked: false,
-    }
-}
-
 /// Why a file system cannot be mounted in this process.
 pub(crate) struct Failed {
     /// Somebody has it, who may give it up.
@@ -280,8 +280,11 @@ impl Mount {
         let options = MountOptions { keeps_unnamed, ..self.options() };
         let fs = FileSystem::mount(&block, device.name(), &options)
             .map_err(|e| Failed { is_busy: matches!(e, unvme_fs::Error::Busy(_)), told: self.told(&e) })?;
+        if let Some(why) = &fs.description().damage {
+            crate::state::say(&self.told(&format_args!("the file system is read-only: {why}")));
+        }
         let processes = Processes::new(fs);
-        let process = Arc::new(processes.enter(std::process::id(), who()));
+        let process = Arc::new(processes.enter(std::process::id(), of_process()));
         let (server, hold) = (Mutex::default(), Mutex::new(hold.take()));
         Ok(Backend::Alone(Alone { process, processes, server, _device: device, hold }))
     }
@@ -455,20 +458,30 @@ impl Mount {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<Reply> {
-        match self.asked()? {
-            Backend::Alone(alone) => errno::of(alone.process.call(request, input, output)),
-            Backend::Shared(shared) => shared.call(self, request, input, output),
+        let asked = self.asked()?;
+        let acting = identity::acting_for(request);
+        match asked {
+            Backend::Alone(alone) => errno::of(match acting {
+                None => alone.process.call(request, input, output),
+                Some(who) => acting_as(who, || alone.process.call(request, input, output)),
+            }),
+            Backend::Shared(shared) => shared.call(self, acting, (request, input), output),
         }
     }
 
-    /// A file's memory, which is shared.
+    /// A file's memory, which is shared, and has the content of a range of the file.
     ///
     /// # Errors
     /// ENODEV, EACCES, ENOMEM; EIO.
-    pub(crate) fn map(&'static self, open: OpenId, is_stored_to: bool) -> Result<(Mapped, OwnedFd)> {
+    pub(crate) fn map(
+        &'static self,
+        open: OpenId,
+        is_stored_to: bool,
+        range: Range<u64>,
+    ) -> Result<(Mapped, OwnedFd)> {
         match self.asked()? {
             Backend::Alone(alone) => {
-                let mapped = errno::of(alone.process.map(open, is_stored_to))?;
+                let mapped = errno::of(alone.process.map_range(open, is_stored_to, range))?;
                 match alone.process.map_memory(mapped.ino) {
                     Ok(memory) => {
                         crate::own::note_same(std::os::fd::AsFd::as_fd(&memory));
@@ -480,7 +493,7 @@ impl Mount {
                     }
                 }
             }
-            Backend::Shared(shared) => errno::of(shared.client.map(open, is_stored_to)),
+            Backend::Shared(shared) => errno::of(shared.client.map_range(open, is_stored_to, range)),
         }
     }
 
@@ -493,21 +506,39 @@ impl Mount {
         }
     }
 
+    /// More of a mapped file is about to be mapped.
+    ///
     /// # Errors
-    /// EINVAL when it is not mapped; EIO.
-    pub(crate) fn sync_map(&'static self, ino: u64) -> Result<()> {
+    /// EINVAL when it is not mapped; ENOMEM; EIO.
+    pub(crate) fn load_map(&'static self, ino: u64, range: Range<u64>) -> Result<()> {
         match self.asked()? {
-            Backend::Alone(alone) => errno::of(alone.process.sync_map(ino)),
-            Backend::Shared(shared) => errno::of(shared.client.sync_map(ino)),
+            Backend::Alone(alone) => errno::of(alone.process.load_map(ino, range)),
+            Backend::Shared(shared) => errno::of(shared.client.load_map(ino, range)),
         }
     }
 
     /// # Errors
-    /// As [`Mount::sync_map`].
+    /// EINVAL when it is not mapped; EIO.
     pub(crate) fn unmap(&'static self, ino: u64) -> Result<()> {
         match self.asked()? {
             Backend::Alone(alone) => errno::of(alone.process.unmap(ino)),
             Backend::Shared(shared) => errno::of(shared.client.unmap(ino)),
+        }
+    }
+
+    /// The number of the server that has it; that of the one in this process, or 0 when there is none.
+    pub(crate) fn server(&self) -> u32 {
+        match self.backend() {
+            None => 0,
+            Some(Backend::Alone(alone)) => lock(&alone.server).as_ref().map_or(0, |own| own.server.number()),
+            Some(Backend::Shared(shared)) => shared.client.server(),
+        }
+    }
+
+    /// Finds another server where the one that had it was killed.
+    pub(crate) fn find_server(&'static self) {
+        if let Some(Backend::Shared(shared)) = self.backend() {
+            shared.look(self);
         }
     }
 
@@ -516,14 +547,27 @@ impl Mount {
         matches!(self.backend(), Some(Backend::Shared(_)))
     }
 
-    /// This process acts for another user from now on.
-    pub(crate) fn identify(&self) {
+    /// This process acts for another user from now on. `is_another`: for good.
+    pub(crate) fn identify(&self, is_another: bool, _closed: &gate::Closed) {
         match self.backend() {
             None => {}
-            Some(Backend::Alone(alone)) => alone.process.set_identity(std::process::id(), who()),
+            Some(Backend::Alone(alone)) => alone.process.set_identity(std::process::id(), of_process()),
             Some(Backend::Shared(shared)) => {
-                if let Err(e) = shared.client.set_identity(identity()) {
-                    crate::state::say(&e.to_string());
+                let known =
+                    if is_another { Err(Errno::PERM.into()) } else { shared.client.set_identity(identity()) };
+                // Groups that the kernel has not said of this process yet.
+                let done = match known {
+                    Err(unvme_fs::Error::Posix(Errno::PERM)) => shared.client.change_user(identity()),
+                    known => known,
+                };
+                crate::table::each(|_, file| {
+                    if file.mount.number == self.number {
+                        // SAFETY: the gate is closed.
+                        unsafe { file.set_vnode(None) };
+                    }
+                });
+                if let Err(e) = done {
+                    crate::state::say(&format!("{}: as another user: {e}", self.config.device));
                 }
             }
         }
@@ -611,6 +655,15 @@ impl Mount {
         }
         // Processes that this one has made go on until they have done.
         let own = lock(&alone.server).take();
+        if own.as_ref().is_some_and(|own| own.server.clients() > 1) {
+            // They may wait for the end of this process: for its locks, or for its end of a pipe.
+            crate::table::each(|_, file| {
+                if file.mount.number == self.number {
+                    let _ = alone.process.call(&Request::Close { open: file.open() }, &[], &mut []);
+                }
+            });
+            crate::own::close_ends_of_program();
+        }
         if let Some(hold) = own.and_then(crate::share::outlive) {
             *lock(&alone.hold) = Some(hold);
         }
@@ -639,11 +692,14 @@ impl Shared {
     fn call(
         &self,
         mount: &'static Mount,
-        request: &Request<'_>,
-        input: &[u8],
+        acting: Option<&Credentials>,
+        (request, input): (&Request<'_>, &[u8]),
         output: &mut [u8],
     ) -> Result<Reply> {
-        let done = self.client.call(request, input, output);
+        let done = match acting {
+            None => self.client.call(request, input, output),
+            Some(who) => self.client.call_as(&identity_of(who.clone()), request, input, output),
+        };
         let now = self.client.generation();
         if self.generation.swap(now, Ordering::AcqRel) == now {
             return errno::of(done);
@@ -656,7 +712,10 @@ impl Shared {
 
 /// Who this process is to a server.
 pub(crate) fn identity() -> Identity {
-    let who = who();
+    identity_of(of_process())
+}
+
+fn identity_of(who: Credentials) -> Identity {
     Identity { pid: std::process::id(), uid: who.uid, gid: who.gid, groups: who.groups }
 }
 

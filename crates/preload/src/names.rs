@@ -407,6 +407,9 @@ unsafe fn put_text(text: &[u8], out: *mut c_char, room: usize) -> *mut c_char {
     if to.is_null() {
         return pointer(Err(Errno::NOMEM));
     }
+    if let Err(errno) = memory::check_writable(to.cast(), text.len() + 1) {
+        return pointer(Err(errno));
+    }
     std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
     *to.add(text.len()) = 0;
     to

@@ -15,9 +15,10 @@ use unvme_fs::calls::{Reply, Request};
 
 use crate::errno::{Result, number, set, text};
 use crate::mount::Mount;
+use crate::owner::{F_GETOWNER_UIDS, F_GETSIG, F_SETOWN_EX, F_SETSIG};
 use crate::place::{self, Place};
 use crate::table::{self, Opened};
-use crate::{gate, links, memory, own, real, slot, state};
+use crate::{gate, links, memory, own, program, real, slot, state};
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
@@ -154,8 +155,12 @@ unsafe fn open_of_kernel(dir: c_int, path: *const c_char, flags: c_int, mode: mo
         let found = match failed {
             // A symbolic link may lead to a folder, which the kernel sees empty.
             libc::ENOENT => text(path).ok().and_then(|path| links::through_links(dir, path)),
-            // The mark of a file of ours is never emptied.
-            libc::EPERM => return open_again(dir, path, real::openat(dir, path, O_CLOEXEC, 0), flags, fd),
+            // The mark of a file of ours is neither opened nor emptied.
+            libc::EPERM | libc::EACCES => {
+                let mark = real::openat(dir, path, O_PATH | O_CLOEXEC, 0);
+                crate::errno::put(failed);
+                return open_again(path, mark, flags, fd);
+            }
             _ => None,
         };
         return match found {
@@ -175,18 +180,25 @@ unsafe fn open_of_kernel(dir: c_int, path: *const c_char, flags: c_int, mode: mo
         real::close(fd);
         return opened(open_place(place, dir, flags, mode), flags, mode);
     }
-    open_again(dir, path, fd, flags, fd)
+    if flags & (O_ACCMODE | O_PATH) == O_RDONLY && program::is_mappings(path) {
+        let _inside = gate::enter();
+        if let Err(errno) = program::show_mappings(fd, flags) {
+            real::close(fd);
+            return number(Err(errno));
+        }
+        return fd;
+    }
+    open_again(path, fd, flags, fd)
 }
 
 /// Opens a file of ours whose mark the kernel has opened, by a name that only the kernel understands.
-unsafe fn open_again(dir: c_int, path: *const c_char, mark: c_int, flags: c_int, opened: c_int) -> c_int {
-    let slot = if mark < 0 { None } else { links::slot_behind(dir, path, mark) };
+unsafe fn open_again(path: *const c_char, mark: c_int, flags: c_int, opened: c_int) -> c_int {
+    let slot = if mark < 0 { None } else { links::slot_behind(path, mark) };
     let Some(slot) = slot else {
-        if opened != mark {
-            if mark >= 0 {
-                real::close(mark);
-            }
-            set(Errno::PERM);
+        if opened != mark && mark >= 0 {
+            let failed = crate::errno::get();
+            real::close(mark);
+            crate::errno::put(failed);
         }
         return opened;
     };
@@ -339,7 +351,8 @@ exported! {
         }
         let Some(held) = table::get(fd) else { return real::ioctl(fd, request, arg) };
         if matches!(request, libc::FIOCLEX | libc::FIONCLEX) && held.check_open().is_ok() {
-            return real::ioctl(fd, request, arg);
+            let flag = if request == libc::FIOCLEX { libc::FD_CLOEXEC } else { 0 };
+            return real::fcntl(fd, libc::F_SETFD, flag as usize);
         }
         number(control(&held, request, arg).map(|()| 0))
     }
@@ -451,11 +464,6 @@ unsafe fn copy_to(from: c_int, to: c_int, act: impl FnOnce() -> c_int) -> c_int 
 const O_LARGEFILE: c_int = 0o100_000;
 /// Flags that `F_SETFL` changes.
 const CHANGED: c_int = O_APPEND | O_DIRECT | O_NOATIME | O_NONBLOCK;
-/// Who is told of events on a descriptor, and how: `F_SETOWN_EX` and what follows it are about the former.
-const F_SETSIG: c_int = 10;
-const F_GETSIG: c_int = 11;
-const F_SETOWN_EX: c_int = 15;
-const F_GETOWNER_UIDS: c_int = 17;
 /// Whether two descriptors are of one open file.
 const F_DUPFD_QUERY: c_int = 1027;
 /// Of `F_NOTIFY`: more than once.
@@ -499,13 +507,8 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => return crate::locks::fcntl(held, fd, cmd, arg as *mut libc::flock),
-        // Who is told, and by which signal, of what never happens to a file: the kernel keeps it.
         F_GETOWN | F_SETOWN | F_SETSIG | F_GETSIG | F_SETOWN_EX..=F_GETOWNER_UIDS => {
-            let result = real::fcntl(fd, cmd, arg);
-            if result == -1 {
-                crate::errno::pass();
-            }
-            return result;
+            crate::owner::fcntl(&held.owner, cmd, arg)
         }
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
         // Nothing is to be told any more: `DN_MULTISHOT` alone names no event.
@@ -527,6 +530,11 @@ unsafe fn write_hint(held: &table::Held, cmd: c_int, hint: *mut u64) -> Result<c
     let at = held.at();
     if hint.is_null() {
         return Err(Errno::INVAL);
+    }
+    match cmd {
+        F_GET_RW_HINT => memory::check_writable(hint.cast(), size_of::<u64>())?,
+        F_SET_RW_HINT => memory::check_readable(hint.cast(), size_of::<u64>())?,
+        _ => return Err(Errno::INVAL),
     }
     match cmd {
         F_GET_RW_HINT => {

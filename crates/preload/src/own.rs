@@ -7,11 +7,12 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::FdFlags;
+use rustix::net::SocketType;
 
 use crate::table::DESCRIPTORS;
-use crate::{gate, process, real, slot};
+use crate::{gate, mount, real, slot};
 
 /// The first number that is left to us, where the limit allows so many: programs choose small numbers
 /// themselves (`exec 6<file` in a shell).
@@ -66,7 +67,7 @@ fn is_own(fd: c_int) -> bool {
         return false;
     }
     let _inside = gate::enter();
-    process::own_descriptors().any(|own| own == fd)
+    mount::own_descriptors().any(|own| own == fd)
 }
 
 /// Those in a range of numbers, in order.
@@ -75,7 +76,7 @@ pub(crate) fn within(first: c_int, last: c_int) -> Vec<c_int> {
     let to = last.min(HIGHEST.load(Ordering::Relaxed));
     let mut found: Vec<c_int> = (from..=to).filter(|&fd| is_noted(fd)).collect();
     let _inside = gate::enter();
-    found.extend(process::own_descriptors().filter(|fd| (first..=last).contains(fd)));
+    found.extend(mount::own_descriptors().filter(|fd| (first..=last).contains(fd)));
     found.sort_unstable();
     found.dedup();
     found
@@ -83,12 +84,34 @@ pub(crate) fn within(first: c_int, last: c_int) -> Vec<c_int> {
 
 /// Closes all that were noted, but for those that this process needs itself.
 pub(crate) fn close_all() {
-    let kept: Vec<c_int> = process::own_descriptors().chain(slot::own_descriptors()).collect();
+    let kept: Vec<c_int> = mount::own_descriptors().chain(slot::own_descriptors()).collect();
     let (from, to) = (LOWEST.load(Ordering::Relaxed), HIGHEST.load(Ordering::Relaxed));
     for fd in (from..=to).filter(|fd| is_noted(*fd) && !kept.contains(fd)) {
         forget(fd);
         // SAFETY: nobody in this process uses it: what does is another's, and leaked.
         unsafe { real::close(fd) };
+    }
+}
+
+/// Closes what other processes may see the end of: the program's pipes, sockets and terminals. It has ended,
+/// and the process stays for others alone. Sockets of packets in order are those of the server in this
+/// process.
+pub(crate) fn close_ends_of_program() {
+    for fd in open() {
+        // SAFETY: only asked about; no other thread of the program opens or closes anything by now.
+        let one = unsafe { BorrowedFd::borrow_raw(fd) };
+        let is_end = match rustix::fs::fstat(one).map(|found| FileType::from_raw_mode(found.st_mode)) {
+            Ok(FileType::Fifo) => true,
+            Ok(FileType::CharacterDevice) => rustix::termios::isatty(one),
+            Ok(FileType::Socket) => {
+                rustix::net::sockopt::socket_type(one).is_ok_and(|kind| kind != SocketType::SEQPACKET)
+            }
+            _ => false,
+        };
+        if is_end && !is_noted(fd) {
+            // SAFETY: as above.
+            unsafe { real::close(fd) };
+        }
     }
 }
 

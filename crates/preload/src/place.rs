@@ -706,9 +706,14 @@ pub(crate) fn note_kernel_change() {
     note(kernel_working_directory());
 }
 
-/// The directory that was open for it is not any more: it is opened again when it is needed.
-pub(crate) fn forget_working() {
-    crate::gate::leaf_write(&WORKING).ours = None;
+/// Another server has the file system: it opens the working directory at once. After this process has given
+/// up root it may not be opened by its number any more, as the kernel's may not by a file handle.
+pub(crate) fn reopen_working(mount: &'static Mount) {
+    if our_mount().is_some_and(|here| here.number == mount.number) {
+        crate::gate::leaf_write(&WORKING).ours = None;
+        // What is wrong is said by the first call that needs it.
+        let _ = working();
+    }
 }
 
 fn leave() {

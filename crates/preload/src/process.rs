@@ -1,7 +1,6 @@
 //! Processes: what `fork` and `exec` do to files that are open.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
@@ -15,9 +14,10 @@ use unvme_fs::share::{Client, Forked};
 use crate::environment::{Environment, Taker};
 use crate::errno::number;
 use crate::gate::Closed;
+use crate::loader::Told;
 use crate::mount::{self, Backend, Mount, Shared, identity};
 use crate::program::{self, Program};
-use crate::{gate, own, place, reach, real, share, signals, slot, state, table};
+use crate::{gate, libraries, memory, own, place, reach, real, share, signals, slot, state, table};
 
 /// What is there between `fork` in a process and in its child.
 struct Prepared {
@@ -32,28 +32,15 @@ unsafe impl Send for Prepared {}
 
 static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
 
-thread_local! {
-    /// What this thread makes is another program: a server, or one that was given a connection already.
-    static IS_OTHER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Makes a process that has nothing of our files.
-pub(crate) fn as_other<R>(act: impl FnOnce() -> R) -> R {
-    let before = IS_OTHER.replace(true);
-    let done = act();
-    IS_OTHER.set(before);
-    done
-}
-
 unsafe extern "C" fn before_fork() {
-    if !state::is_on() || gate::is_inside() || IS_OTHER.get() {
+    if !state::is_on() || gate::is_inside() || gate::makes_others() {
         return;
     }
     // As the C library does a little later, when it must not wait for who waits at the gate.
     _IO_list_lock();
     let closed = gate::close();
     slot::prepare();
-    let forked = as_other(|| connections(&closed));
+    let forked = gate::as_other(|| connections(&closed));
     table::count_child(true);
     // None of them is held by who waits for anything else.
     let still: Vec<Box<dyn Any>> = vec![
@@ -77,7 +64,7 @@ unsafe extern "C" {
 /// Makes a process. The C library does not tell `in_parent` whether there is one.
 pub(crate) unsafe fn fork_any() -> pid_t {
     let child = real::fork();
-    if child < 0 && state::is_on() && !gate::is_ours() && !IS_OTHER.get() {
+    if child < 0 && state::is_on() && !gate::is_ours() && !gate::makes_others() {
         let _inside = gate::enter();
         table::count_child(false);
     }
@@ -98,7 +85,7 @@ fn connections(closed: &Closed) -> Vec<(u32, Forked)> {
 }
 
 unsafe extern "C" fn in_parent() {
-    if !IS_OTHER.get() {
+    if !gate::makes_others() {
         let prepared = lock(&PREPARED).take();
         if prepared.is_some() {
             _IO_list_unlock();
@@ -108,7 +95,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    if !state::is_on() || IS_OTHER.get() {
+    if !state::is_on() || gate::makes_others() {
         return;
     }
     let Some(prepared) = lock(&PREPARED).take() else { return };
@@ -155,15 +142,6 @@ fn become_child(mount: &'static Mount, connection: Option<Forked>) {
         Ok(client) => mount.install(Backend::Shared(Shared::new(client))),
         Err(e) => state::say(&e.to_string()),
     }
-}
-
-/// Descriptors that are our own beside those of the slots.
-pub(crate) fn own_descriptors() -> impl Iterator<Item = c_int> {
-    mount::all().iter().filter_map(|mount| match mount.backend() {
-        Some(Backend::Shared(shared)) => shared.client.descriptor(),
-        Some(Backend::Alone(alone)) => lock(&alone.hold).as_ref()?.descriptor(),
-        None => None,
-    })
 }
 
 /// Before `main`.
@@ -213,14 +191,35 @@ pub(crate) fn keep_inherited() {
     }
 }
 
+/// What the loader of a program is told that is run by a path. An environment that cannot be read is refused
+/// later.
+unsafe fn told_to(path: *const c_char, program: Option<&Program>, envp: *const *const c_char) -> Told {
+    if memory::check_texts(envp).is_err() || crate::errno::text(path).is_err() {
+        return Told::default();
+    }
+    Told::of(path, program.and_then(|program| program.own_path.as_deref()), envp)
+}
+
+/// As [`told_to`], of a program that a shell would find.
+unsafe fn told_to_found(file: *const c_char, envp: *const *const c_char) -> Told {
+    let before = crate::errno::get();
+    let path = if state::is_on() && !gate::is_inside() { program::search(file) } else { None };
+    crate::errno::put(before);
+    path.map_or_else(Told::default, |path| told_to(path.as_ptr(), None, envp))
+}
+
 /// Another program takes the place of this one.
 unsafe fn execute(
     envp: *const *const c_char,
     program: Option<&Program>,
+    told: &Told,
     act: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
     if !state::is_on() || gate::is_inside() {
         return act(envp);
+    }
+    if let Err(errno) = memory::check_texts(envp) {
+        return number(Err(errno));
     }
     let closed = gate::close();
     slot::prepare();
@@ -246,7 +245,7 @@ unsafe fn execute(
         }
     }
     slot::keep_open();
-    let environment = Environment::new(envp, &passed, program, Taker::Itself);
+    let environment = Environment::new(envp, &passed, program, told, Taker::Itself);
     let prompt = signals::promptly();
     let result = act(environment.pointers());
     drop(prompt);
@@ -266,14 +265,18 @@ unsafe fn execute(
 unsafe fn spawn(
     envp: *const *const c_char,
     program: Option<&Program>,
+    told: Told,
     act: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
     if !state::is_on() || gate::is_inside() {
         return act(envp);
     }
+    if let Err(errno) = memory::check_texts(envp) {
+        return errno.raw_os_error();
+    }
     let closed = gate::close();
     slot::prepare();
-    let forked = as_other(|| connections(&closed));
+    let forked = gate::as_other(|| connections(&closed));
     let kept: Vec<(u32, OwnedFd)> = forked
         .into_iter()
         .filter_map(|(number, connection)| Some((number, connection.into_descriptor().ok()?)))
@@ -282,11 +285,13 @@ unsafe fn spawn(
     // Its files are the child's as well, as long as the child has them.
     table::count_child(true);
     slot::keep_open();
-    let environment = Environment::new(envp, &passed, program, Taker::Child);
+    let environment = Environment::new(envp, &passed, program, &told, Taker::Child);
     let prompt = signals::promptly();
-    let result = as_other(|| act(environment.pointers()));
+    let result = gate::as_other(|| act(environment.pointers()));
     drop(prompt);
-    if result != 0 {
+    if result == 0 {
+        told.hand_over();
+    } else {
         table::count_child(false);
     }
     drop(kept);
@@ -380,7 +385,8 @@ unsafe fn spawn_program(
     envp: *const *const c_char,
 ) -> c_int {
     let (path, argv) = (program.path.as_ptr(), program.arguments(argv));
-    spawn(envp, Some(program), |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp))
+    let told = told_to(path, Some(program), envp);
+    spawn(envp, Some(program), told, |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp))
 }
 
 /// Functions whose arguments come one by one: the registers are put into memory, one behind the other.
@@ -416,21 +422,25 @@ one_by_one! {
     execle = execle_list;
 }
 
-/// What `dlopen` goes on with.
+/// What `dlopen` goes on with: the C library's function and a path for it; or no function, and a handle.
 #[repr(C)]
 struct Library {
     path: *const c_char,
     function: *mut c_void,
 }
 
-/// A library that is in a folder of ours is one in memory.
-unsafe extern "C" fn find_library(path: *const c_char) -> Library {
+/// A library that is in a folder of ours is one in memory; `caller` is where `dlopen` returns to.
+unsafe extern "C" fn find_library(path: *const c_char, flags: c_int, caller: *const c_void) -> Library {
     static AT: std::sync::atomic::AtomicPtr<c_void> = std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
     let mut function = AT.load(Ordering::Acquire);
     if function.is_null() {
         function = real::find(&AT, c"dlopen");
     }
-    Library { path: program::library(path).unwrap_or(path), function }
+    let real: libraries::Open = std::mem::transmute(function);
+    match libraries::open(path, flags, caller, real) {
+        Some(handle) => Library { path: handle.cast_const().cast(), function: std::ptr::null_mut() },
+        None => Library { path: program::library(path).unwrap_or(path), function },
+    }
 }
 
 /// The C library's own looks at who has called it: it has to come back there.
@@ -439,11 +449,16 @@ unsafe extern "C" fn find_library(path: *const c_char) -> Library {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlopen() -> *mut c_void {
     std::arch::naked_asm!(
+        "mov rdx, [rsp]",
         "push rsi",
         "call {find}",
         "pop rsi",
+        "test rdx, rdx",
+        "jz 2f",
         "mov rdi, rax",
         "jmp rdx",
+        "2:",
+        "ret",
         find = sym find_library,
     )
 }
@@ -457,19 +472,24 @@ pub(crate) unsafe fn execve_any(
         return refused;
     }
     match program::find(path, argv) {
-        Ok(None) => execute(envp, None, |envp| real::execve(path, argv, envp)),
+        Ok(None) => execute(envp, None, &told_to(path, None, envp), |envp| real::execve(path, argv, envp)),
         Ok(Some(program)) => run(&program, argv, envp),
         Err(errno) => number(Err(errno)),
     }
 }
 
 unsafe fn run(program: &Program, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    execute(envp, Some(program), |envp| real::execve(program.path.as_ptr(), program.arguments(argv), envp))
+    let (path, argv) = (program.path.as_ptr(), program.arguments(argv));
+    let told = told_to(path, Some(program), envp);
+    execute(envp, Some(program), &told, |envp| real::execve(path, argv, envp))
 }
 
 unsafe fn execvpe_any(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     match program::find_in_path(file, argv) {
-        Ok(None) => execute(envp, None, |envp| behind::execvpe(file, argv, envp)),
+        Ok(None) => {
+            let told = told_to_found(file, envp);
+            execute(envp, None, &told, |envp| behind::execvpe(file, argv, envp))
+        }
         Ok(Some(program)) => run(&program, argv, envp),
         Err(errno) => number(Err(errno)),
     }
@@ -530,7 +550,8 @@ exported! {
         if let Some(refused) = reach::refused(reach::check_open(fd, argv)) {
             return refused;
         }
-        execute(envp, None, |envp| behind::fexecve(fd, argv, envp))
+        let told = CString::new(format!("/proc/self/fd/{fd}")).map(|path| told_to(path.as_ptr(), None, envp));
+        execute(envp, None, &told.unwrap_or_default(), |envp| behind::fexecve(fd, argv, envp))
     }
 
     fn execveat(
@@ -569,7 +590,12 @@ exported! {
             return errno.raw_os_error();
         }
         match program::find(path, argv) {
-            Ok(None) => spawn(envp, None, |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp)),
+            Ok(None) => {
+                let told = told_to(path, None, envp);
+                spawn(envp, None, told, |envp| {
+                    behind::posix_spawn(pid, path, actions, attributes, argv, envp)
+                })
+            }
             Ok(Some(program)) => spawn_program(&program, (pid, actions, attributes), argv, envp),
             Err(errno) => errno.raw_os_error(),
         }
@@ -581,7 +607,10 @@ exported! {
     ) -> c_int {
         match program::find_in_path(file, argv) {
             Ok(None) => {
-                spawn(envp, None, |envp| behind::posix_spawnp(pid, file, actions, attributes, argv, envp))
+                let told = told_to_found(file, envp);
+                spawn(envp, None, told, |envp| {
+                    behind::posix_spawnp(pid, file, actions, attributes, argv, envp)
+                })
             }
             Ok(Some(program)) => spawn_program(&program, (pid, actions, attributes), argv, envp),
             Err(errno) => errno.raw_os_error(),
@@ -673,93 +702,12 @@ exported! {
     }
 }
 
-/// Before this process becomes another user: what it has to itself as root goes to a server, as long as one
-/// can be started that may open the device.
-fn before_user(uid: libc::uid_t) {
-    if !state::is_on()
-        || gate::is_inside()
-        || matches!(uid, 0 | libc::uid_t::MAX)
-        || !rustix::process::geteuid().is_root()
-    {
-        return;
-    }
-    let is_any_alone = {
-        let _inside = gate::enter();
-        mount::all().iter().any(|mount| matches!(mount.backend(), Some(Backend::Alone(_))))
-    };
-    if !is_any_alone {
-        return;
-    }
-    let closed = gate::close();
-    let mut ending = Vec::new();
-    for mount in mount::all() {
-        match share::share_if_alone(mount, &closed) {
-            Ok(thread) => ending.extend(thread),
-            Err(e) => state::say(&e),
-        }
-    }
-    drop(closed);
-    // The C library changes all threads and ends the program where one may and another one may not: the
-    // program has seen to its own, and knows nothing of ours.
-    ending.into_iter().for_each(|thread| drop(thread.join()));
-}
-
-/// After this process has become another user, its files are that user's.
-unsafe fn as_user(changed: c_int) -> c_int {
-    if changed == 0 && state::is_on() && !gate::is_inside() {
-        let _inside = gate::enter();
-        mount::all().iter().for_each(Mount::identify);
-    }
-    changed
-}
-
 exported! {
-    fn setuid(uid: libc::uid_t) -> c_int {
-        before_user(uid);
-        as_user(real::setuid(uid))
-    }
-
-    fn seteuid(uid: libc::uid_t) -> c_int {
-        before_user(uid);
-        as_user(real::seteuid(uid))
-    }
-
-    fn setreuid(first: libc::uid_t, effective: libc::uid_t) -> c_int {
-        before_user(effective);
-        as_user(real::setreuid(first, effective))
-    }
-
-    fn setresuid(first: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int {
-        before_user(effective);
-        as_user(real::setresuid(first, effective, saved))
-    }
-
-    fn setgid(gid: libc::gid_t) -> c_int {
-        as_user(real::setgid(gid))
-    }
-
-    fn setegid(gid: libc::gid_t) -> c_int {
-        as_user(real::setegid(gid))
-    }
-
-    fn setregid(first: libc::gid_t, effective: libc::gid_t) -> c_int {
-        as_user(real::setregid(first, effective))
-    }
-
-    fn setresgid(first: libc::gid_t, effective: libc::gid_t, saved: libc::gid_t) -> c_int {
-        as_user(real::setresgid(first, effective, saved))
-    }
-
-    fn setgroups(count: libc::size_t, groups: *const libc::gid_t) -> c_int {
-        as_user(real::setgroups(count, groups))
-    }
-
-    fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int {
-        as_user(real::initgroups(user, group))
-    }
-
     /// Descriptors of ours may come from another process.
     fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> libc::ssize_t {
+        if crate::kinds::is_no_socket(fd) {
+            return -1;
+        }
         let received = real::recvmsg(fd, message, flags);
         if received >= 0 {
             receive(message);

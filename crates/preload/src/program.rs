@@ -4,14 +4,15 @@
 //! kernel would.
 
 use std::ffi::{CString, c_char, c_int};
+use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
 use libc::{O_CLOEXEC, O_NONBLOCK, O_RDONLY, S_IFMT, S_IFREG, X_OK};
 use rustix::fs::MemfdFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use unvme::lock::lock;
-use unvme_fs::Time;
+use unvme_fs::{Dynamic, Time};
 
 use crate::errno::{self, Result, text};
 use crate::place::{self, Place};
@@ -22,6 +23,9 @@ pub(crate) const OWN_PATH: &str = "UNVME_PRELOAD_PROGRAM";
 
 /// Interpreters of interpreters, as many as the kernel takes.
 const INTERPRETERS_MAX: usize = 5;
+
+/// What the name of a copy begins with, as the kernel shows it; the path of the file is behind it.
+const COPY: &[u8] = b"/memfd:unvme:";
 
 /// What the kernel looks at of a script.
 const HEAD: usize = 256;
@@ -129,11 +133,42 @@ impl Open {
         Ok(head)
     }
 
-    /// The whole file, in memory.
-    unsafe fn copy(&self) -> Result<OwnedFd> {
+    /// Which file it is. `None` for one of the kernel's.
+    unsafe fn version(&self) -> Option<Version> {
+        let held = table::get(self.0)?;
+        let found = attributes::of_open(&held).ok()?;
+        Some((held.mount.number, found.ino, found.changed))
+    }
+
+    /// What it asks the loader for. `None` for what is no program, and no library.
+    unsafe fn dynamic(&self) -> Option<Dynamic> {
+        let read = Dynamic::read(&mut |buffer: &mut [u8], at: u64| {
+            let at = i64::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+            let mut read = 0;
+            while read < buffer.len() {
+                let rest = &mut buffer[read..];
+                let from = at.saturating_add(read as i64);
+                match data::pread(self.0, rest.as_mut_ptr().cast(), rest.len(), from) {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    bytes => read += usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?,
+                }
+            }
+            Ok(())
+        });
+        read.ok().flatten()
+    }
+
+    /// The whole file, in memory that is named as the file is.
+    unsafe fn copy(&self, path: *const c_char) -> Result<OwnedFd> {
         /// Where programs do not look for their own.
         const FIRST: c_int = 900;
-        let memory = rustix::fs::memfd_create("unvme-program", MemfdFlags::CLOEXEC)?;
+        /// As the kernel has it, without the NUL.
+        const NAME_BYTES_MAX: usize = 249;
+        let path = names::real_path(path).ok().flatten().unwrap_or_default();
+        let name = CString::new([&COPY[b"/memfd:".len()..], path.as_slice()].concat()).unwrap_or_default();
+        let is_short = !path.is_empty() && name.as_bytes().len() <= NAME_BYTES_MAX;
+        let name = if is_short { name.as_c_str() } else { c"unvme-program" };
+        let memory = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(&memory, FIRST).unwrap_or(memory);
         let mut buffer = vec![0_u8; 1 << 18];
         loop {
@@ -204,7 +239,7 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
             Ok(Some(interpreter)) => program.interpret(argv, interpreter)?,
             Err(errno) if here.is_some() => return Err(errno),
             _ if here.is_some() => {
-                let memory = file.copy()?;
+                let memory = file.copy(program.path.as_ptr())?;
                 reach::check_as(
                     in_proc(&memory)?.as_bytes(),
                     program.path.as_bytes(),
@@ -229,8 +264,33 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
     if is_ours { Err(Errno::LOOP) } else { Ok(None) }
 }
 
+/// What a library asks the loader for. `None` for what is none.
+///
+/// # Safety
+/// A C string.
+pub(crate) unsafe fn dynamic_of_file(path: *const c_char) -> Option<Dynamic> {
+    Open::new(path).ok()?.dynamic()
+}
+
+/// What the kernel runs for a path: a program, or the interpreter of a script. `None` for what is no program,
+/// which is for the kernel to refuse.
+///
+/// # Safety
+/// A C string.
+pub(crate) unsafe fn run_for(path: *const c_char) -> Option<CString> {
+    let mut path = std::ffi::CStr::from_ptr(path).to_owned();
+    for _ in 0..=INTERPRETERS_MAX {
+        let file = Open::new(path.as_ptr()).ok()?;
+        match interpreter(&file.head().ok()?).ok()? {
+            Some((name, _)) => path = CString::new(name).ok()?,
+            None => return Some(path),
+        }
+    }
+    None
+}
+
 /// Where a shell would find a program.
-unsafe fn search(file: *const c_char) -> Option<CString> {
+pub(crate) unsafe fn search(file: *const c_char) -> Option<CString> {
     let name = text(file).ok()?;
     if name.contains(&b'/') {
         return Some(std::ffi::CStr::from_ptr(file).to_owned());
@@ -311,10 +371,36 @@ fn interpreter(head: &[u8]) -> Result<Option<Interpreter>> {
     Ok(Some((line[..name].to_vec(), word.filter(|word| !word.is_empty()))))
 }
 
-/// A library that has been copied: folder, inode, its last change, and the name by which the loader knows it.
-type Copied = (u32, u64, Time, CString);
+/// Which file a library is, and as of when: folder, inode, its last change.
+pub(crate) type Version = (u32, u64, Time);
+
+/// A library that has been copied.
+struct Copied {
+    version: Version,
+    /// By which the loader knows it.
+    name: CString,
+}
 
 static LIBRARIES: Mutex<Vec<Copied>> = Mutex::new(Vec::new());
+
+/// A copy that was made for this process before it began, as [`copy_for_loader`] has done it.
+pub(crate) fn adopt_library(version: Version, memory: c_int) {
+    if let Ok(name) = CString::new(format!("/proc/self/fd/{memory}")) {
+        lock(&LIBRARIES).push(Copied { version, name });
+    }
+}
+
+/// A copy of a library for a program that is about to begin, which has the descriptor.
+///
+/// # Safety
+/// A C string.
+pub(crate) unsafe fn copy_for_loader(path: *const c_char) -> Option<(Version, OwnedFd)> {
+    let file = Open::new(path).ok()?;
+    let version = file.version()?;
+    let memory = file.copy(path).ok()?;
+    rustix::io::fcntl_setfd(&memory, FdFlags::empty()).ok()?;
+    Some((version, memory))
+}
 
 /// A library that is in a folder, as one that the kernel can find. The loader may ask for it by this name as
 /// long as the process lives, so it stays.
@@ -329,26 +415,92 @@ pub(crate) unsafe fn library(path: *const c_char) -> Option<*const c_char> {
     let file = Open::new(path).ok();
     errno::put(before);
     let file = file?;
-    let (mount, found) = {
-        let held = table::get(file.0)?;
-        (held.mount.number, attributes::of_open(&held).ok()?)
-    };
+    let version = file.version()?;
     let mut libraries = lock(&LIBRARIES);
-    let known = |of: &&Copied| (of.0, of.1, of.2) == (mount, found.ino, found.changed);
-    if let Some(known) = libraries.iter().find(known) {
-        return Some(known.3.as_ptr());
+    if let Some(known) = libraries.iter().find(|known| known.version == version) {
+        return Some(known.name.as_ptr());
     }
-    let memory = file.copy().ok()?;
+    let memory = file.copy(path).ok()?;
     let name = in_proc(&memory).ok()?;
     let _ = memory.into_raw_fd();
     let pointer = name.as_ptr();
-    libraries.push((mount, found.ino, found.changed, name));
+    libraries.push(Copied { version, name });
     Some(pointer)
+}
+
+/// Whether a path names a list of this process's mappings.
+///
+/// # Safety
+/// A C string or null.
+pub(crate) unsafe fn is_mappings(path: *const c_char) -> bool {
+    let is_list = |path| matches!(links::own(path), Some(b"maps" | b"smaps"));
+    state::is_on() && !path.is_null() && !gate::is_inside() && text(path).is_ok_and(is_list)
+}
+
+/// Puts a list of mappings in place of the kernel's, which is open, in which copies have the paths of the
+/// files that they are of.
+///
+/// # Safety
+/// The descriptor is the caller's.
+pub(crate) unsafe fn show_mappings(fd: c_int, flags: c_int) -> Result<()> {
+    let list = std::os::fd::BorrowedFd::borrow_raw(fd);
+    let mut kernels = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match rustix::io::read(list, &mut buffer[..]) {
+            Ok(0) => break,
+            Ok(bytes) => kernels.extend_from_slice(&buffer[..bytes]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let shown = with_paths(&kernels);
+    if shown == kernels {
+        rustix::fs::seek(list, rustix::fs::SeekFrom::Start(0))?;
+        return Ok(());
+    }
+    let memory = rustix::fs::memfd_create("unvme-maps", MemfdFlags::CLOEXEC)?;
+    let mut left = shown.as_slice();
+    while !left.is_empty() {
+        left = &left[rustix::io::write(&memory, left)?..];
+    }
+    rustix::fs::seek(&memory, rustix::fs::SeekFrom::Start(0))?;
+    match real::dup3(memory.as_raw_fd(), fd, flags & O_CLOEXEC) {
+        failed if failed < 0 => Err(errno::last()),
+        _ => Ok(()),
+    }
+}
+
+/// Lines of mappings, with the path of a file in place of its copy's name.
+fn with_paths(list: &[u8]) -> Vec<u8> {
+    let mut shown = Vec::with_capacity(list.len());
+    for line in list.split_inclusive(|&byte| byte == b'\n') {
+        let at = line.windows(COPY.len()).position(|part| part == COPY);
+        let path = at.and_then(|at| line[at + COPY.len()..].strip_suffix(b" (deleted)\n"));
+        match (at, path) {
+            (Some(at), Some(path)) => {
+                shown.extend_from_slice(&line[..at]);
+                shown.extend_from_slice(path);
+                shown.push(b'\n');
+            }
+            _ => shown.extend_from_slice(line),
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, interpreter};
+    use super::{HEAD, interpreter, with_paths};
+
+    #[test]
+    fn copies_are_listed_as_the_files_that_they_are_of() {
+        let list = "1-2 r--p 0 00:01 7   /memfd:unvme:/a/b.so (deleted)\nRss: 4 kB\n2-3 rw-p 0 00:00 0 \n";
+        let shown = "1-2 r--p 0 00:01 7   /a/b.so\nRss: 4 kB\n2-3 rw-p 0 00:00 0 \n";
+        assert_eq!(with_paths(list.as_bytes()), shown.as_bytes());
+        let other = b"1-2 rw-s 0 00:01 7   /memfd:unvme-slots (deleted)\n";
+        assert_eq!(with_paths(other), other);
+    }
 
     fn said(line: &[u8]) -> Option<(String, Option<String>)> {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use unvme_fs::{Unreachable, out_of_reach};
 
 use crate::errno::{self, Result, text};
-use crate::{gate, mount, place, state};
+use crate::{gate, memory, mount, place, state};
 
 /// Why the library would not be in a program. What cannot be read is for the kernel to refuse.
 fn why_not(program: &[u8]) -> Option<Unreachable> {
@@ -58,7 +58,7 @@ pub(crate) unsafe fn check_open(fd: c_int, argv: *const *const c_char) -> Result
 /// As [`check`], of what is at a path of the kernel's, and has another name for the user.
 ///
 /// # Errors
-/// As there.
+/// As there; EFAULT when an argument cannot be read.
 ///
 /// # Safety
 /// As there.
@@ -66,6 +66,7 @@ pub(crate) unsafe fn check_as(path: &[u8], name: &[u8], argv: *const *const c_ch
     if !state::is_on() || gate::is_inside() {
         return Ok(());
     }
+    memory::check_texts(argv)?;
     let Some(mount) = is_about_ours(argv) else { return Ok(()) };
     let Some(why) = why_not(path) else { return Ok(()) };
     state::say(&format!(

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::errno::set;
 use crate::place::{self, Place};
 use crate::sockets::{bind, connect, getpeername, getsockname, sendmsg, sendto};
-use crate::{gate, memory, real, state};
+use crate::{gate, kinds, memory, ready, real, state};
 
 /// Whether a path of C's is in a folder.
 unsafe fn is_ours(path: *const c_char) -> bool {
@@ -34,6 +34,7 @@ mod behind {
         fn name_to_handle_at(
             dir: c_int, path: *const c_char, handle: *mut c_void, mount: *mut c_int, flags: c_int,
         ) -> c_int;
+        fn fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dir: c_int, path: *const c_char) -> c_int;
     }
 }
 
@@ -79,6 +80,23 @@ exported! {
         real::inotify_add_watch(fd, path, mask)
     }
 
+    /// No event would ever come. As of a file system whose files have no handles.
+    fn fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dir: c_int, path: *const c_char) -> c_int {
+        const FAN_MARK_DONT_FOLLOW: c_uint = 4;
+        const FAN_MARK_FLUSH: c_uint = 0x80;
+        let is_ours = if path.is_null() {
+            crate::table::is_ours(dir) || dir == AT_FDCWD && place::our_mount().is_some()
+        } else {
+            let follows = flags & FAN_MARK_DONT_FOLLOW == 0;
+            matches!(place::resolve_through_links(dir, path, follows), Ok(Place::Ours(..)))
+        };
+        if is_ours && flags & FAN_MARK_FLUSH == 0 {
+            set(Errno::OPNOTSUPP);
+            return -1;
+        }
+        behind::fanotify_mark(fd, flags, mask, dir, path)
+    }
+
     /// A handle would be one of the kernel's.
     fn name_to_handle_at(
         dir: c_int, path: *const c_char, handle: *mut c_void, mount: *mut c_int, flags: c_int,
@@ -122,7 +140,9 @@ unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
     let others = by_name_of_path(n, [a, b, c, d, e])
         .or_else(|| by_name_of_attribute(n, [a, b, c, d, e]))
-        .or_else(|| by_name_of_other(n, [a, b, c, d, e, f]));
+        .or_else(|| by_name_of_other(n, [a, b, c, d, e, f]))
+        .or_else(|| by_name_of_ready(n, [a, b, c, d, e, f]))
+        .or_else(|| crate::users::by_number(n, [a, b, c]));
     if others.is_some() {
         return others;
     }
@@ -170,8 +190,8 @@ unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
         libc::SYS_copy_file_range => {
             crate::copy::copy_file_range(fd, b as _, c as _, d as _, e, f as _) as c_long
         }
-        libc::SYS_splice => crate::copy::splice(fd, b as _, c as _, d as _, e, f as _) as c_long,
-        libc::SYS_tee => crate::copy::tee(fd, b as _, c, d as _) as c_long,
+        libc::SYS_splice => crate::pipes::splice(fd, b as _, c as _, d as _, e, f as _) as c_long,
+        libc::SYS_tee => crate::pipes::tee(fd, b as _, c, d as _) as c_long,
         // This one says what was wrong by its result.
         libc::SYS_fadvise64 => by_errno(crate::data::posix_fadvise(fd, b as _, c as _, d as _)),
         libc::SYS_readahead => crate::data::readahead(fd, b as _, c) as c_long,
@@ -307,6 +327,29 @@ unsafe fn by_name_of_attribute(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option
     })
 }
 
+/// Waiting for descriptors, and calls on sockets. `pselect6` with a mask of signals is the kernel's, which
+/// refuses what stands for a file.
+///
+/// # Safety
+/// As for `syscall(2)`.
+unsafe fn by_name_of_ready(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    Some(match n {
+        libc::SYS_poll => ready::poll(a as _, b as _, c as _).into(),
+        libc::SYS_ppoll => ready::ppoll(a as _, b as _, c as _, d as _).into(),
+        libc::SYS_select => ready::select(fd, b as _, c as _, d as _, e as _).into(),
+        libc::SYS_pselect6 if f == 0 => {
+            ready::pselect(fd, b as _, c as _, d as _, e as _, std::ptr::null()).into()
+        }
+        libc::SYS_epoll_ctl => ready::epoll_ctl(fd, b as _, c as _, d as _).into(),
+        libc::SYS_getsockopt => kinds::getsockopt(fd, b as _, c as _, d as _, e as _).into(),
+        libc::SYS_setsockopt => kinds::setsockopt(fd, b as _, c as _, d as _, e as _).into(),
+        libc::SYS_recvfrom => kinds::recvfrom(fd, b as _, c, d as _, e as _, f as _) as c_long,
+        libc::SYS_shutdown => kinds::shutdown(fd, b as _).into(),
+        _ => return None,
+    })
+}
+
 /// Sockets, programs, and what is refused.
 ///
 /// # Safety
@@ -320,6 +363,7 @@ unsafe fn by_name_of_other(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
         libc::SYS_sendmsg => sendmsg(fd, b as _, c as _) as c_long,
         libc::SYS_getsockname => getsockname(fd, b as _, c as _).into(),
         libc::SYS_getpeername => getpeername(fd, b as _, c as _).into(),
+        libc::SYS_fanotify_mark => fanotify_mark(fd, b as _, c as _, d as _, e as _).into(),
         libc::SYS_inotify_add_watch => inotify_add_watch(fd, b as _, c as _).into(),
         libc::SYS_execveat => crate::process::execveat(fd, b as _, c as _, d as _, e as _).into(),
         libc::SYS_name_to_handle_at => name_to_handle_at(fd, b as _, c as _, d as _, e as _).into(),

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use unvme::EventFd;
 use unvme::lock::lock;
 use unvme_fs::calls::{OpenId, Range, Reply, Request};
-use unvme_fs::share::{Client, Forked, Hold, Server, ServerOptions};
+use unvme_fs::share::{Client, Forked, Hold, Server, ServerOptions, alone_socket};
 
 use crate::config::Folder;
-use crate::mount::{Alone, Backend, Mount, OwnServer, identity};
+use crate::mount::{self, Alone, Backend, Mount, OwnServer, identity};
 use crate::{gate, map, real, state, table};
 
 /// The program that serves.
@@ -34,13 +34,6 @@ struct Locks {
     number: u32,
     ranges: Vec<Range>,
     flock: Option<bool>,
-}
-
-/// Where the process that has a file system to itself is asked to share it.
-fn alone_socket(socket: &Path) -> PathBuf {
-    let mut path = socket.as_os_str().to_owned();
-    path.push(".alone");
-    PathBuf::from(path)
 }
 
 /// Waits for somebody who asks for the file system to be shared.
@@ -159,6 +152,11 @@ pub(crate) fn start_server(
 ) -> Result<(), String> {
     let program = program();
     let fail = |e: &dyn std::fmt::Display| format!("{}: fs serve: {e}", program.display());
+    if !has_own_children() {
+        return Err(fail(
+            &"this process has its children in another PID namespace, where none outlives the first",
+        ));
+    }
     let (ready, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(&e))?;
     let mut words: Vec<Vec<u8>> = vec![
         program.as_os_str().as_bytes().to_vec(),
@@ -200,7 +198,7 @@ pub(crate) fn start_server(
         .collect();
     let mut kept: Vec<RawFd> = held.into_iter().chain([told.as_raw_fd()]).collect();
     kept.sort_unstable();
-    crate::process::as_other(|| launch(&words, &environment, &kept));
+    gate::as_other(|| launch(&words, &environment, &kept));
     drop(told);
     let mut byte = [0; 1];
     loop {
@@ -214,6 +212,16 @@ pub(crate) fn start_server(
         hold.give();
     }
     Ok(())
+}
+
+/// Whether children of this thread are of the PID namespace that it is of itself.
+fn has_own_children() -> bool {
+    let of = |name: &str| rustix::fs::stat(format!("/proc/thread-self/ns/{name}")).map(|found| found.st_ino);
+    match of("pid") {
+        Ok(own) => of("pid_for_children") == Ok(own),
+        // There is no /proc to look at.
+        Err(_) => true,
+    }
 }
 
 /// Closes descriptors in a row.
@@ -343,14 +351,24 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<Opti
 ///
 /// # Errors
 /// As for [`share`].
-pub(crate) fn share_if_alone(
-    mount: &'static Mount,
-    closed: &gate::Closed,
-) -> Result<Option<JoinHandle<()>>, String> {
+fn share_if_alone(mount: &'static Mount, closed: &gate::Closed) -> Result<Option<JoinHandle<()>>, String> {
     match mount.backend() {
         Some(Backend::Alone(alone)) if is_movable(mount, alone) => share(mount, closed),
         _ => Ok(None),
     }
+}
+
+/// As [`share_if_alone`], of all file systems; one that cannot be handed over is reported. Returns the
+/// threads of this library that are about to end.
+pub(crate) fn share_all_alone(closed: &gate::Closed) -> Vec<JoinHandle<()>> {
+    let mut ending = Vec::new();
+    for mount in mount::all() {
+        match share_if_alone(mount, closed) {
+            Ok(thread) => ending.extend(thread),
+            Err(e) => state::say(&e),
+        }
+    }
+    ending
 }
 
 /// Locks what was locked; how many locks somebody else has by now.
@@ -372,12 +390,34 @@ fn lock_again(mount: &'static Mount, locks: &[Locks]) -> usize {
     lost
 }
 
+/// Another server has everything that was written to the one before: files that are open report no loss.
+/// Without `has_all`, that is so where the one before has ended in order.
+fn note_server(mount: &Mount, has_all: bool) {
+    let now = mount.server();
+    let has_ended = |server| match mount.backend() {
+        Some(Backend::Shared(shared)) => shared.client.has_ended_in_order(server),
+        _ => false,
+    };
+    table::each(|_, file| {
+        if file.mount.number != mount.number {
+            return;
+        }
+        for known in [&file.slot.synced, &file.slot.all_synced] {
+            let before = known.load(Ordering::Acquire);
+            if has_all || has_ended(before) {
+                let _ = known.compare_exchange(before, now, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    });
+}
+
 /// Has another server open what was open: by the numbers of inodes.
 ///
 /// Where its locks are not taken again, a file that has some is not open any more: whoever trusts in them
 /// must not go on without. Nor is one that is mapped: that memory was the other server's.
 pub(crate) fn open_again(mount: &'static Mount, are_locks_kept: bool) {
-    crate::place::forget_working();
+    crate::place::reopen_working(mount);
+    note_server(mount, are_locks_kept);
     if !are_locks_kept && map::has_any(mount) {
         let device = &mount.config.device;
         state::say(&format!(
@@ -450,6 +490,8 @@ fn serve_here(mount: &'static Mount, alone: &Alone) -> Result<(), String> {
         }
     };
     *own = Some(OwnServer { server: made, socket, ticket });
+    drop(own);
+    note_server(mount, true);
     Ok(())
 }
 

@@ -12,9 +12,10 @@ use unvme::lock::lock;
 use unvme_fs::calls::{At, Reply, Request};
 
 use crate::errno::{Result, bytes, done};
+use crate::kinds::is_no_socket;
 use crate::mount;
 use crate::place::{self, Outcome, Place};
-use crate::{gate, real, state};
+use crate::{gate, memory, real, state};
 
 /// Sockets that this process has given names: where each is, and its name as it was given.
 static BOUND: Mutex<Vec<(Vec<u8>, Vec<u8>)>> = Mutex::new(Vec::new());
@@ -34,6 +35,8 @@ unsafe fn socket_address(
         || gate::is_inside()
         || address.is_null()
         || (bytes as usize) <= HEAD
+        // The kernel says what is wrong with memory that is not there.
+        || memory::check_readable(address.cast(), (bytes as usize).min(size_of::<sockaddr_un>())).is_err()
         || c_int::from((*address).sa_family) != AF_UNIX
     {
         return Ok(None);
@@ -136,7 +139,7 @@ unsafe fn rename(address: *mut sockaddr, room: socklen_t, length: *mut socklen_t
 
 /// Does something with a message whose address is where the socket is.
 unsafe fn addressed(message: *const msghdr, act: impl FnOnce(*const msghdr) -> ssize_t) -> ssize_t {
-    if message.is_null() {
+    if memory::check_readable(message.cast(), size_of::<msghdr>()).is_err() {
         return act(message);
     }
     match socket_address((*message).msg_name.cast(), (*message).msg_namelen, false) {
@@ -148,6 +151,14 @@ unsafe fn addressed(message: *const msghdr, act: impl FnOnce(*const msghdr) -> s
             act(&changed)
         }
         Err(errno) => bytes(Err(errno)),
+    }
+}
+
+/// Bytes that a caller has for an address; 0 when that cannot be read, which the kernel refuses.
+unsafe fn room_for_address(length: *const socklen_t) -> socklen_t {
+    match memory::check_readable(length.cast(), size_of::<socklen_t>()) {
+        Ok(()) => length.read_unaligned(),
+        Err(_) => 0,
     }
 }
 
@@ -169,6 +180,9 @@ mod behind {
 
 exported! {
     fn bind(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
+        if is_no_socket(fd) {
+            return -1;
+        }
         match socket_address(address, bytes, true) {
             Ok(None) => real::bind(fd, address, bytes),
             Ok(Some(other)) => real::bind(fd, (&raw const other).cast(), size_of::<sockaddr_un>() as socklen_t),
@@ -177,6 +191,9 @@ exported! {
     }
 
     fn connect(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
+        if is_no_socket(fd) {
+            return -1;
+        }
         match socket_address(address, bytes, false) {
             Ok(None) => real::connect(fd, address, bytes),
             Ok(Some(other)) => {
@@ -189,6 +206,9 @@ exported! {
     fn sendto(
         fd: c_int, buf: *const c_void, count: size_t, flags: c_int, to: *const sockaddr, length: socklen_t,
     ) -> ssize_t {
+        if is_no_socket(fd) {
+            return -1;
+        }
         match socket_address(to, length, false) {
             Ok(None) => behind::sendto(fd, buf, count, flags, to, length),
             Ok(Some(other)) => {
@@ -200,11 +220,17 @@ exported! {
     }
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+        if is_no_socket(fd) {
+            return -1;
+        }
         addressed(message, |message| behind::sendmsg(fd, message, flags))
     }
 
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        let room = if length.is_null() { 0 } else { *length };
+        if is_no_socket(fd) {
+            return -1;
+        }
+        let room = room_for_address(length);
         let result = behind::getsockname(fd, address, length);
         if result == 0 {
             rename(address, room, length);
@@ -213,7 +239,10 @@ exported! {
     }
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        let room = if length.is_null() { 0 } else { *length };
+        if is_no_socket(fd) {
+            return -1;
+        }
+        let room = room_for_address(length);
         let result = behind::getpeername(fd, address, length);
         if result == 0 {
             rename(address, room, length);
@@ -225,6 +254,9 @@ exported! {
     fn recvmmsg(
         fd: c_int, messages: *mut mmsghdr, count: u32, flags: c_int, timeout: *mut timespec,
     ) -> c_int {
+        if is_no_socket(fd) {
+            return -1;
+        }
         let received = behind::recvmmsg(fd, messages, count, flags, timeout);
         for at in 0..usize::try_from(received).unwrap_or(0) {
             crate::process::receive(&raw const (*messages.add(at)).msg_hdr);

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
 use unvme_fs::calls::OpenId;
 
 use crate::config;
@@ -52,15 +53,14 @@ fn inherit() -> Option<HashMap<u32, OpenId>> {
     let Some(handed) = std::env::var_os(state::HANDED) else { return Some(HashMap::new()) };
     let text = handed.to_string_lossy().into_owned();
     let mut words = text.split(',');
-    let (marks, memory, folders) = (words.next(), words.next(), words.next());
+    let (memory, folders) = (words.next(), words.next());
     let own = mount::digests();
     // Folders have the same numbers, when those of this process begin with those.
     if !folders.is_some_and(|folders| format!("{own};").starts_with(&format!("{folders};"))) {
         return Some(HashMap::new());
     }
     state::note_earlier();
-    let number = |word: Option<&str>| word.and_then(|word| word.parse::<c_int>().ok()).unwrap_or(-1);
-    slot::inherit(number(marks), number(memory));
+    slot::inherit(memory.and_then(|word| word.parse::<c_int>().ok()).unwrap_or(-1));
     state::turn_on();
     if !words.next().is_some_and(crate::environment::is_taker) {
         return None;
@@ -69,9 +69,30 @@ fn inherit() -> Option<HashMap<u32, OpenId>> {
     Some(table::parse_handed(words))
 }
 
+/// The smallest stack that calls on a folder can be made on, also those that mount its file system.
+const STACK_MIN: u64 = 256 << 10;
+
+/// # Errors
+/// The limit of the stack is too low: a call could overflow it, and end the program by SIGSEGV.
+fn check_stack() -> Result<(), String> {
+    match getrlimit(Resource::Stack).current {
+        Some(limit) if limit < STACK_MIN => Err(format!(
+            "the limit of the stack (ulimit -s) is {} KiB; with files in a folder a program needs {} KiB",
+            limit >> 10,
+            STACK_MIN >> 10
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn start() -> Result<(), String> {
+    crate::loader::restore();
+    crate::libraries::start();
     let Some((config, from)) = read_config()? else { return Ok(()) };
+    check_stack()?;
     mount::configure(config)?;
+    crate::stray::start();
+    crate::identity::start();
     crate::environment::note(told_config(from.as_deref()));
     let had = inherit();
     crate::open::note_umask();
@@ -120,6 +141,7 @@ extern "C" fn end_in_order() {
 extern "C" fn end() {
     if state::is_on() && !gate::is_inside() {
         let _inside = gate::among_ourselves();
+        crate::stray::end();
         mount::end_all();
         table::end();
     }

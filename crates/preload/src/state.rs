@@ -12,8 +12,8 @@ use crate::errno::Result;
 /// The same as text, for those who have no file.
 pub(crate) const TEXT: &str = "UNVME_PRELOAD_CONFIG";
 
-/// What one process tells the next one, which `exec` makes of it: the folders' process group, two
-/// descriptors.
+/// What one process tells the next one, which `exec` makes of it: a descriptor, the folders, for whom it is,
+/// connections and open files.
 pub(crate) const HANDED: &str = "UNVME_PRELOAD_HANDED";
 
 /// The virtual working directory at `exec`.

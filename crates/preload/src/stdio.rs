@@ -183,7 +183,7 @@ unsafe fn is_ours(path: *const c_char) -> bool {
 }
 
 unsafe fn fopen_any(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    if !is_ours(path) {
+    if !is_ours(path) && !crate::program::is_mappings(path) {
         return real::fopen(path, mode);
     }
     let Some((flags, shown)) = text(mode).ok().and_then(parse) else {

@@ -19,6 +19,7 @@ use crate::errno::Result;
 use crate::gate::{self, Inside};
 use crate::mount::{self, Mount};
 use crate::own;
+use crate::owner::Owner;
 use crate::slot::{self, Slot};
 
 /// Descriptors that are looked at: a process may have more, but not of ours.
@@ -54,6 +55,7 @@ pub(crate) struct OpenFile {
     pub listing: Mutex<crate::directory::Listing>,
     /// Bits of `F_SETFD` have no room here; this has how far space is reserved.
     pub reserved: AtomicU32,
+    pub owner: Owner,
 }
 
 // SAFETY: `vnode` is changed while nobody is inside; what else there is can be shared.
@@ -170,6 +172,19 @@ impl OpenFile {
         watched.get_or_init(|| self.mount.watch(self.open())).as_ref()?.read(offset, out)
     }
 
+    /// Whether what was written may be lost, since a server was killed after `known` was written: true once
+    /// for each open file description, whichever of its processes asks, as with the kernel's `errseq_t`.
+    /// Which files had data that the server had not written yet, no process knows: it is all that were open.
+    pub(crate) fn take_lost(&self, known: &AtomicU32) -> bool {
+        if !self.mount.is_shared() {
+            return false;
+        }
+        let (now, before) = (self.mount.server(), known.load(Ordering::Acquire));
+        now != 0
+            && now != before
+            && known.compare_exchange(before, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// # Errors
     /// Those of the call.
     pub(crate) fn call(&self, request: &Request<'_>) -> Result<Reply> {
@@ -225,6 +240,12 @@ pub(crate) fn get(fd: c_int) -> Option<Held> {
 #[inline]
 pub(crate) fn is_ours(fd: c_int) -> bool {
     TABLE.get(fd as usize).is_some_and(|place| !place.load(Ordering::Relaxed).is_null())
+}
+
+/// Whether any descriptor ever was.
+#[inline]
+pub(crate) fn is_any() -> bool {
+    HIGHEST.load(Ordering::Relaxed) > 0
 }
 
 fn put(fd: c_int, file: *mut OpenFile) {
@@ -289,6 +310,9 @@ pub(crate) fn add(
     slot.ino.store(opened.file.ino, Ordering::Relaxed);
     slot.generation.store(opened.file.generation, Ordering::Relaxed);
     slot.mode.store(opened.mode, Ordering::Relaxed);
+    let server = mount.server();
+    slot.synced.store(server, Ordering::Relaxed);
+    slot.all_synced.store(server, Ordering::Relaxed);
     slot.mount.store(mount.number, Ordering::Release);
     let (fd, vnode) = (fd.into_raw_fd(), mount.file(opened.open));
     put(fd, Box::into_raw(Box::new(new_file((reserved.number, slot), opened.open, mount, vnode, path))));
@@ -316,6 +340,7 @@ fn new_file(
         path: Mutex::new(path),
         listing: Mutex::default(),
         reserved: AtomicU32::new(0),
+        owner: Owner::default(),
     }
 }
 
