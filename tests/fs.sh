@@ -70,7 +70,76 @@ bad 'no file system' 'there is no file system.*mkfs' "$unvme" mount "$device" "$
 good 'make' "$unvme" fs mkfs "$device" --label try
 bad 'no directory' 'not a directory' "$unvme" mount "$device" "$work/none"
 bad 'an option that cannot be' 'expected policy=s3fifo, lru or none' "$unvme" mount "$device" "$mnt" -o policy=fifo
+bad 'an unknown option' 'allow_othr: unknown option; did you mean allow_other\?' \
+  "$unvme" mount "$device" "$mnt" -o ro,allow_othr
+bad 'an option that cannot be carried out' 'strictatime: not supported' "$unvme" mount "$device" "$mnt" -o strictatime
+
+# What returns with sync, and names with dirsync, is there after a kill.
+kill_daemon() {
+  pkill -9 -f "^[^ ]* mount $device $mnt"
+  umount -l "$mnt"
+  while pgrep -f "^[^ ]* mount $device $mnt" >/dev/null; do sleep 0.05; done
+}
+good 'mount, sync' "$unvme" mount "$device" "$mnt" -o sync,nofail,x-systemd.automount
+mkdir "$mnt/synced"
+for n in 1 2 3; do echo "$n" >"$mnt/synced/$n"; done
+mv "$mnt/synced/3" "$mnt/synced/moved"
+chmod 600 "$mnt/synced/1"
+fallocate -l 64K "$mnt/synced/2"
+kill_daemon
+good 'mount, dirsync' "$unvme" mount "$device" "$mnt" -o dirsync
+[ "$(cat "$mnt/synced/1" "$mnt/synced/moved" | tr -d '\n')" = 13 ] || fail 'a file of a mount with sync is lost'
+[ "$(stat -c %a "$mnt/synced/1") $(stat -c %s "$mnt/synced/2")" = '600 65536' ] || fail 'sync: attributes are lost'
+mkdir "$mnt/synced/directory"
+ln -s target "$mnt/synced/link"
+rm "$mnt/synced/2"
+kill_daemon
+check 'after the kills of sync and dirsync'
+good 'mount' "$unvme" mount "$device" "$mnt"
+[ -d "$mnt/synced/directory" ] && [ -L "$mnt/synced/link" ] && [ ! -e "$mnt/synced/2" ] || fail 'dirsync: names are lost'
+rm -r "$mnt/synced"
+
+# The next mount waits for what umount(8) leaves behind; the helper of umount(8) waits itself.
+dd if=/dev/zero of="$mnt/dirty" bs=1M count=60 status=none
+umount -i "$mnt"
+good 'mount at once' "$unvme" mount "$device" "$mnt"
+dd if=/dev/zero of="$mnt/dirty" bs=1M count=60 status=none
+ln -sf "$unvme" "$work/umount.fuse.unvme"
+good 'umount as umount(8) does' "$work/umount.fuse.unvme" "$mnt" -nv -t fuse.unvme
+good 'the device is free' "$unvme" fs rm "$device" /dirty
+
+# As mount(8) does: its flags, and set-user-id programs and device nodes by default.
+ln -sf "$unvme" "$work/mount.fuse.unvme"
+good 'mount -f' "$work/mount.fuse.unvme" "$device" "$mnt" -sfnv -t fuse.unvme -o rw,whatever
+if grep -q " $mnt fuse.unvme " /proc/self/mounts; then fail 'mount -f has mounted'; fi
+bad 'another type' 'ext4: expected fuse.unvme' "$work/mount.fuse.unvme" "$device" "$mnt" -t ext4
+good 'mount, with suid and dev' "$work/mount.fuse.unvme" "$device" "$mnt" -n -o rw,allow_other
+cp "$(command -v id)" "$mnt/id"
+chmod 4755 "$mnt/id"
+# With no_new_privs the kernel ignores set-user-id bits.
+if grep -q '^NoNewPrivs:.*0' /proc/self/status; then
+  [ "$(setpriv --reuid 65534 --regid 65534 --clear-groups "$mnt/id" -u)" = 0 ] || fail 'set-user-id has no effect'
+fi
+mknod "$mnt/null" c 1 3
+good 'a device node' sh -c "echo x >'$mnt/null'"
+rm "$mnt/id" "$mnt/null"
+good 'umount' "$unvme" umount "$mnt"
+
 good 'mount' "$unvme" mount "$device" "$mnt" -o allow_other
+cc -O1 -pthread -o "$work/stale" "$root/tests/fs_stale.c"
+good 'no stale pages' "$work/stale" "$mnt/stale"
+rm "$mnt/stale"
+# An overlay's upper directory: whiteouts, trusted attributes, types of names.
+if grep -qw overlay /proc/filesystems || modprobe overlay 2>/dev/null; then
+  mkdir -p "$work/lower/dir" "$work/merged" "$mnt/upper" "$mnt/work"
+  for name in removed moved dir/inside; do echo lower >"$work/lower/$name"; done
+  good 'mount an overlay' mount -t overlay overlay -o "lowerdir=$work/lower,upperdir=$mnt/upper,workdir=$mnt/work" "$work/merged"
+  good 'change it' bash -c "cd '$work/merged' && rm removed && mv moved renamed && echo more >>renamed && rm -r dir && mkdir dir && touch dir/new"
+  [ "$(cd "$work/merged" && find . -mindepth 1 | sort | tr '\n' ' ')" = './dir ./dir/new ./renamed ' ] || fail 'the overlay lists other names'
+  [ "$(stat -c '%F %t:%T' "$mnt/upper/removed")" = 'character special file 0:0' ] || fail 'there is no whiteout'
+  good 'umount the overlay' umount "$work/merged"
+  rm -rf "$mnt/upper" "$mnt/work"
+fi
 grep -q "^$device $mnt fuse.unvme " /proc/self/mounts || fail 'it is not in the list of mounts'
 bad 'a second mount' 'has the file system mounted|in use' "$unvme" mount "$device" "$work/home"
 
@@ -147,11 +216,22 @@ good 'fallocate' fallocate -l 1M "$mnt/f"
 good 'a hole' fallocate -p -o 4096 -l 8192 "$mnt/f"
 [ "$(stat -c %b "$mnt/f")" -eq $(((1048576 - 8192) / 512)) ] || fail 'the hole has blocks'
 good 'xattr' python3 - "$mnt/f" <<'PY'
-import os, sys, fcntl
-path = sys.argv[1]
+import errno, os, struct, sys, fcntl
+path, none = sys.argv[1], 0xffffffff
 os.setxattr(path, "user.k", b"v" * 20000)
 assert os.getxattr(path, "user.k") == b"v" * 20000 and os.listxattr(path) == ["user.k"]
 os.removexattr(path, "user.k")
+# Access control lists, which no check would honor.
+acl = struct.pack("<I" + "HHI" * 5, 2, 1, 6, none, 2, 6, 99, 4, 4, none, 16, 6, none, 32, 0, none)
+for name in ("system.posix_acl_access", "system.posix_acl_default"):
+    for call in (lambda: os.setxattr(os.path.dirname(path), name, acl),
+                 lambda: os.getxattr(os.path.dirname(path), name)):
+        try:
+            call()
+        except OSError as e:
+            assert e.errno == errno.EOPNOTSUPP, e
+        else:
+            raise AssertionError(name)
 os.setxattr(path, "user.unvme.write_hint", b"short")
 assert os.getxattr(path, "user.unvme.write_hint") == b"short"
 file = os.open(path, os.O_RDWR)
@@ -166,6 +246,9 @@ other = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
 assert os.copy_file_range(file, other, 8, 0, 100) == 8
 assert os.pread(other, 200, 0) == bytes(100) + b"headtail"
 os.fsync(other)
+for when in (-1, -1_000_000_000, -1_500_000_000, -10**18 - 1):
+    os.utime(path, ns=(when, when))
+    assert (os.stat(path).st_atime_ns, os.stat(path).st_mtime_ns) == (when, when), (when, os.stat(path))
 PY
 fs_name=$(printf 'n%.0s' $(seq 255))
 good 'the longest name' touch "$mnt/$fs_name"
@@ -248,6 +331,31 @@ good 'room again' bash -c "rm '$mnt/big' && sync -f '$mnt' && dd if=/dev/zero of
 [ "$(cat "$mnt/kept")" = kept ] || fail 'something was lost on a full device'
 good 'umount' "$unvme" umount "$mnt"
 check 'after it was full'
+
+# Inodes that cannot be read just then: a listing has all names. The second block of inodes has 17 to 32.
+device=0000:04:00.0
+"$unvme" device create "$device" --size 64M >/dev/null
+good 'make one with errors' "$unvme" fs mkfs "$device"
+good 'mount it' "$unvme" mount "$device" "$mnt"
+mkdir "$mnt/d"
+for n in $(seq 40); do echo "$n" >"$mnt/d/f$n"; done
+good 'umount' "$unvme" umount "$mnt"
+good 'a block that cannot be read' "$unvme" fault add "$device" --opcode read --lba 4128-4135 --status 0x281
+good 'mount' "$unvme" mount "$device" "$mnt"
+for _ in 1 2; do
+  [ "$(ls "$mnt/d" | wc -l)" = 40 ] || fail 'a listing leaves out names'
+done
+bad 'stat' 'Input/output error' stat "$mnt/d/f20"
+bad 'tar' 'f20.*Input/output error' tar cf "$work/d.tar" -C "$mnt" d
+bad 'rm' 'f20.*Input/output error' rm -r "$mnt/d"
+[ "$(ls "$mnt/d" | wc -l)" = 16 ] || fail 'what could not be removed is not listed'
+good 'umount' "$unvme" umount "$mnt"
+good 'it can be read again' "$unvme" fault clear "$device"
+good 'mount' "$unvme" mount "$device" "$mnt"
+good 'what is left' bash -c "cat '$mnt'/d/f* | wc -l | grep -qx 16"
+good 'umount' "$unvme" umount "$mnt"
+check 'after errors'
+device=0000:03:00.0
 
 # The guide's tools, by its names for devices.
 cat >"$work/lba.json" <<JSON

@@ -27,6 +27,9 @@ for file in bin/unvme bin/kv_perf lib/libunvme.so lib/libunvme.a lib/pkgconfig/u
   share/fish/vendor_completions.d/unvme.fish; do
   [ -e "$file" ] || fail "$file is missing"
 done
+for helper in mount.unvme mount.fuse.unvme umount.unvme umount.fuse.unvme; do
+  [ "$(readlink "sbin/$helper")" = /usr/bin/unvme ] || fail "sbin/$helper does not lead to unvme"
+done
 wrong=$(find . ! -type l ! -perm -o=r -print -o -type d ! -perm -o=x -print)
 [ -z "$wrong" ] || fail "not for everybody: $wrong"
 for file in bin/unvme lib/libunvme.so; do

@@ -96,7 +96,10 @@ fn code_of(error: &anyhow::Error) -> u8 {
             return match error {
                 Error::Device { .. } | Error::Pair { .. } | Error::Ended { .. } => DEVICE,
                 Error::Unplugged { .. } => UNPLUGGED,
-                Error::NotFound { .. } | Error::InUse { .. } | Error::DriveInUse { .. } => NOT_AVAILABLE,
+                Error::NotFound { .. }
+                | Error::InUse { .. }
+                | Error::DriveInUse { .. }
+                | Error::Claimed { .. } => NOT_AVAILABLE,
                 Error::Name { .. }
                 | Error::Unsupported { .. }
                 | Error::Argument(_)

@@ -31,6 +31,7 @@ mod count;
 mod exit;
 mod fault;
 mod fdp;
+mod file;
 mod fio;
 mod fs;
 mod guide;
@@ -54,8 +55,11 @@ mod value;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 
+use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
+use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::SIGXFSZ;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -63,7 +67,31 @@ use tracing_subscriber::filter::LevelFilter;
 /// `trace`.
 const LOG_VARIABLE: &str = "UNVME_LOG";
 
+/// The limit of the main thread's stack (`ulimit -s`) below which the command runs on a thread of its own:
+/// what can be typed takes more to describe than the smallest limits leave.
+const STACK_MIN: u64 = 4 << 20;
+const OWN_STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
+    match getrlimit(Resource::Stack).current {
+        Some(limit) if limit < STACK_MIN => run_on_own_stack(),
+        _ => dispatch(),
+    }
+}
+
+/// [`dispatch`] on a thread with a stack of its own.
+fn run_on_own_stack() -> ExitCode {
+    /// What a program ends with whose main thread has panicked.
+    const PANICKED: u8 = 101;
+    match thread::Builder::new().name("unvme".to_owned()).stack_size(OWN_STACK).spawn(dispatch) {
+        Ok(thread) => thread.join().unwrap_or(ExitCode::from(PANICKED)),
+        Err(error) => exit::report(Err(error).context("start a thread with a stack of 8 MiB")),
+    }
+}
+
+/// Runs the command that was typed.
+#[inline(never)]
+fn dispatch() -> ExitCode {
     completion::answer(args::Cli::command);
     match level() {
         Ok(level) => notice::start(level),
@@ -84,20 +112,10 @@ fn main() -> ExitCode {
 fn parsed() -> args::Cli {
     let command = help::fitted(args::Cli::command(), help::width());
     let mut shown = command.clone();
-    args::Cli::from_arg_matches(&command.get_matches_from(words()))
-        .unwrap_or_else(|error| error.format(&mut shown).exit())
-}
-
-/// What was typed. mount(8) calls the helper of a type by a name of its own: `mount.unvme DEVICE DIR -o ...`.
-fn words() -> Vec<std::ffi::OsString> {
-    let mut words: Vec<_> = std::env::args_os().collect();
-    let name = words.first().map(|program| std::path::Path::new(program).file_name().map(ToOwned::to_owned));
-    if let Some(Some(name)) = name
-        && (name == "mount.unvme" || name == "mount.fuse.unvme")
-    {
-        words.splice(..1, ["unvme".into(), "mount".into()]);
-    }
-    words
+    args::Cli::from_arg_matches(
+        &command.get_matches_from(fs::mount::external::translate(std::env::args_os().collect())),
+    )
+    .unwrap_or_else(|error| error.format(&mut shown).exit())
 }
 
 /// The level that the variable names. Errors: it names none that there is.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use unvme::Size;
-use unvme_fs::out_of_reach;
+use unvme_fs::{Dynamic, is_sanitizer, out_of_reach};
 
 use crate::exit::usage;
 use crate::preload::{Library, find_program};
@@ -25,6 +25,9 @@ const CONFIG_VARIABLE: &str = "UNVME_PRELOAD_CONFIG";
 
 /// The program that serves, for the library.
 const SERVER_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
+
+/// What the library restores of the environment before `main`: a line for each variable.
+const LOADER_VARIABLE: &str = "UNVME_PRELOAD_LOADER";
 
 /// What the library leaves to programs that it starts.
 const HANDED_VARIABLE: &str = "UNVME_PRELOAD_HANDED";
@@ -77,12 +80,33 @@ impl Run {
         let found = find_program(program, "")?;
         check(&found)?;
         let mut list = LIBRARY.find()?.join(LIBRARY.file).into_os_string();
-        if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        let others = env::var_os("LD_PRELOAD").unwrap_or_default();
+        if !others.is_empty() {
             list.push(":");
-            list.push(others);
+            list.push(&others);
         }
         let mut command = Command::new(&found);
-        command.arg0(program).args(arguments).env("LD_PRELOAD", list);
+        command.arg0(program).args(arguments);
+        if self.is_loaded_from_folders(&others)? {
+            // The loader finds those libraries when a process that has the folders starts the program: a
+            // shell without them, which the library gives the whole list before `main`.
+            let own = LIBRARY.find()?.join(LIBRARY.file).into_os_string();
+            let mut whole = OsString::from("LD_PRELOAD=");
+            whole.push(&list);
+            command = Command::new("/bin/sh");
+            command.args(["-c", "exec \"$@\"", "sh"]).arg(&found).args(arguments);
+            command.env(LOADER_VARIABLE, whole);
+            list = own;
+        } else if let Some(mut first) = first_library(&found, &others) {
+            // The programs that this one starts may do without it.
+            let mut own = OsString::from("LD_PRELOAD=");
+            own.push(&list);
+            command.env(LOADER_VARIABLE, own);
+            first.push(":");
+            first.push(&list);
+            list = first;
+        }
+        command.env("LD_PRELOAD", list);
         // What serves a file system that several processes use.
         command.env(SERVER_VARIABLE, env::current_exe().context("find this program")?);
         if !self.folders.is_empty() {
@@ -94,6 +118,21 @@ impl Run {
         }
         // Only when it fails does this return.
         Err(command.exec()).with_context(|| format!("run {}", found.display()))
+    }
+
+    /// Whether the program's loader is to look for libraries in a folder: `others` is `LD_PRELOAD`.
+    fn is_loaded_from_folders(&self, others: &OsStr) -> Result<bool> {
+        let directories = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let mut folders = Vec::new();
+        for folder in &self.folders {
+            folders.push(std::path::absolute(split(folder)?.0).context("find the working folder")?);
+        }
+        let named = others.as_bytes().split(|byte| b": ".contains(byte));
+        let named = named.chain(directories.as_bytes().split(|byte| b":;".contains(byte)));
+        Ok(named.filter(|path| !path.is_empty()).any(|path| {
+            let whole = std::path::absolute(OsStr::from_bytes(path));
+            whole.is_ok_and(|whole| folders.iter().any(|folder| whole.starts_with(folder)))
+        }))
     }
 
     /// The words of a configuration file, after those of the one that this program itself runs under.
@@ -171,6 +210,16 @@ fn split(text: &OsStr) -> Result<(&Path, &OsStr)> {
         )));
     };
     Ok((Path::new(OsStr::from_bytes(&bytes[..at])), OsStr::from_bytes(&bytes[at + 1..])))
+}
+
+/// The library that has to come before ours: the run-time library of a sanitizer, which ends the program
+/// otherwise. A file that cannot be read is for the kernel to refuse.
+fn first_library(program: &Path, others: &OsStr) -> Option<OsString> {
+    let dynamic = Dynamic::of_program(program).ok().flatten();
+    let needed = dynamic.as_ref().and_then(Dynamic::sanitizer);
+    let mut listed = others.as_bytes().split(|byte| b": ".contains(byte));
+    let first = needed.or_else(|| listed.find(|path| is_sanitizer(path)))?;
+    Some(OsStr::from_bytes(first).to_owned())
 }
 
 /// Refuses what the library would not be loaded into: its files would be in the folder, and not on the

@@ -104,3 +104,17 @@ fn a_full_standard_output_is_an_error() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(message, "unvme: read to standard output: No space left on device (os error 28)\n");
 }
+
+/// /dev/zero states a size of 0 and never ends.
+#[test]
+fn files_without_an_end_are_refused() {
+    let home = Home::new();
+    for (args, part) in [
+        (&["perf", "-r", "mem:block:4M", "--job", "/dev/zero"][..], "more than 1 MiB; expected a job file"),
+        (&["fdp", "plot", "--placed", "/dev/zero", "--unplaced", "/dev/zero"], "more than 64 MiB"),
+        (&["rocksdb-plot", "/dev/zero"], "more than 64 MiB; expected the output of db_bench"),
+        (&["perf", "compare", "/dev/zero", "/dev/zero"], "expected JSON"),
+    ] {
+        home.run(args).fails_with(2, &[part]);
+    }
+}

@@ -118,25 +118,48 @@ echo "code $code"
 "$0" verify 0000:02:00.0 -c 7
 "#;
 
+/// Runs a script with a folder that it can mount a disk on. `None` where this machine gives a test no disk of
+/// its own; the same is tested below, in the device, with a store that fails.
+fn unshared(folder: &std::path::Path, script: &str) -> Option<std::process::Output> {
+    let run = |script: &str| {
+        Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "bash", "-c", script, env!("CARGO_BIN_EXE_unvme")])
+            .env("UNVME_HOME", folder)
+            .output()
+    };
+    let probe = run("mount -t tmpfs tmpfs \"$UNVME_HOME\"");
+    probe.is_ok_and(|probe| probe.status.success()).then(|| run(script).expect("run"))
+}
+
 #[test]
 fn a_full_disk_is_capacity_exceeded_and_nothing_is_lost() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let unshared = |script: &str| {
-        Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "bash", "-c", script, env!("CARGO_BIN_EXE_unvme")])
-            .env("UNVME_HOME", folder.path())
-            .output()
-    };
-    if !unshared("mount -t tmpfs tmpfs \"$UNVME_HOME\"").is_ok_and(|probe| probe.status.success()) {
-        // This machine gives a test no disk of its own. The same is tested below, in the device, with a store
-        // that fails.
-        return;
-    }
-    let output = unshared(ON_A_SMALL_DISK).expect("run");
+    let Some(output) = unshared(folder.path(), ON_A_SMALL_DISK) else { return };
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("Capacity Exceeded (0x081"), "{stderr}");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(stdout, "code 1\n0\nNVME Verify Success\n", "{stderr}");
+}
+
+/// Runs on a disk of 32 MiB of its own, which another file has filled.
+const PAIRS_ON_A_FULL_DISK: &str = r#"
+set -e
+mount -t tmpfs -o size=32m tmpfs "$UNVME_HOME"
+"$0" device create 0000:02:00.0 --type kv --size 64M > /dev/null
+for key in 1 2 3 4 5 6; do "$0" kv store 0000:02:00.0 key$key value > /dev/null; done
+cat /dev/zero > "$UNVME_HOME/filler" 2> /dev/null || true
+for key in 1 2 3 4 5; do "$0" kv delete 0000:02:00.0 key$key; done
+for rule in 1 2 3 4 5 6 7 8 9 10 11 12; do "$0" fault add 0000:02:00.0 --opcode 0x02 --delay 1us > /dev/null; done
+"$0" kv list 0000:02:00.0
+"#;
+
+#[test]
+fn pairs_are_deleted_and_faults_are_saved_on_a_disk_that_others_have_filled() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let Some(output) = unshared(folder.path(), PAIRS_ON_A_FULL_DISK) else { return };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout, "delete: Success\n".repeat(5) + "key6\n", "{stderr}");
 }
 
 #[test]

@@ -29,8 +29,8 @@ const SIDE_BY_SIDE: usize = 4;
 const SHORTER: &[(&str, &str)] = &[
     ("-q 32 -t 10", "-q 32 -t 0.05"),
     ("-t 600 --virtual-time", "-t 0.5 --virtual-time"),
-    ("--repeat 10", "--repeat 4 -t 0.02"),
-    ("depth=1..256 -t 1", "depth=1..256 -t 0.01"),
+    ("--repeat 10", "--repeat 4 -t 0.05"),
+    ("depth=1..256 -t 1", "depth=1..256 -t 0.05"),
     ("mix=100,70,0 --report", "mix=100,70,0 -t 0.05 --report"),
     ("--handle rw=randread,sched=share:8", "-t 0.3 --handle rw=randread,sched=share:8"),
     ("--compare -t 0.2", "--compare -t 0.05"),
@@ -137,7 +137,7 @@ fn prepared(words: &[String], example: &str) -> Home {
     if words == ["perf", "compare"] {
         std::fs::create_dir(home.path("runs")).expect("a folder");
         for file in ["after.json", "runs/one.json", "runs/two.json"] {
-            home.ok(&["perf", "-r", "mem:block:16M", "-t", "0.01", "--repeat", "2", "--json", file]);
+            home.ok(&["perf", "-r", "mem:block:16M", "-t", "0.05", "--repeat", "2", "--json", file]);
         }
     }
     prepare_plots(&home, words);
@@ -199,7 +199,7 @@ fn prepare_fio(home: &Home) {
     for file in ["latency.json", "results/latency.json"] {
         home.file(file, FIO);
     }
-    home.ok(&["perf", "-r", "mem:block:16M", "-q", "32", "-t", "0.01", "--json", "perf.json"]);
+    home.ok(&["perf", "-r", "mem:block:16M", "-q", "32", "-t", "0.05", "--json", "perf.json"]);
     home.ok(&["fio-plot", "latency.json", "--json", "run.json"]);
 }
 

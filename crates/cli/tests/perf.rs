@@ -623,3 +623,22 @@ fn each_repetition_has_a_seed_of_its_own_and_they_are_the_same_the_next_time() {
     assert!(rates[0] != rates[1] && rates[1] != rates[2], "{rates:?}");
     assert_eq!(point, modelled(&home, device, &args));
 }
+
+#[test]
+fn a_device_that_completes_nothing_fails_and_wins_no_comparison() {
+    let home = Home::with_device();
+    home.ok(&["fault", "add", DEVICE, "--opcode", "read", "--delay", "1s"]);
+    let perf = ["perf", "-t", "0.05", "--warmup", "0", "-r", DEVICE, "-q", "2"];
+    let none = "no command completed in the time measured: ";
+    let done = home.run(&[&perf[..], &["--output", "json"]].concat());
+    assert!(done.code == 1 && done.stderr.contains(&format!("{none}threads 1, depth 2")), "{}", done.stderr);
+    let run = done.json();
+    let point = &run["points"][0];
+    assert_eq!((&point["total"]["iops"], &point["total"]["latency_us_average"]), (&0.0.into(), &Value::Null));
+    let other = ["-r", "mem:block:4M", "--compare", "--repeat", "2"];
+    let done = home.run(&[&perf[..], &other].concat());
+    assert!(done.code == 1 && done.stderr.contains(none), "{}", done.stderr);
+    let text = done.text();
+    assert!(text.contains("A: no completions in 2 of 2 repetitions: its latency is not compared"), "{text}");
+    assert!(!text.contains("Average latency") && !text.contains("p99 latency"), "{text}");
+}

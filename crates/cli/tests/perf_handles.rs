@@ -98,3 +98,13 @@ fn words_that_are_none_are_named_with_those_that_are() {
         assert!(done.code == 2 && done.stderr.contains(part), "{more:?}: {}", done.stderr);
     }
 }
+
+/// At a byte a second the first request alone takes more than an hour.
+#[test]
+fn a_limit_does_not_hold_the_end_up() {
+    let home = Home::new();
+    let started = std::time::Instant::now();
+    let done = home.run(&quick(&["--handle", "name=slow,rw=randread,depth=4,limit=bytes:1"]));
+    assert!(started.elapsed() < std::time::Duration::from_secs(30), "{:?}", started.elapsed());
+    assert!(done.code == 0 || done.stderr.contains("no command completed"), "{}", done.stderr);
+}

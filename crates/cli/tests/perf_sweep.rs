@@ -83,7 +83,7 @@ fn any_setting_is_swept_and_each_point_says_what_it_was() {
 fn devices_and_settings_are_compared_in_turns() {
     let home = Home::new();
     let two =
-        ["perf", "-t", "0.02", "-r", "mem:block:4M", "-r", "mem:block:8M", "--repeat", "4", "--compare"];
+        ["perf", "-t", "0.05", "-r", "mem:block:4M", "-r", "mem:block:8M", "--repeat", "4", "--compare"];
     let text = home.ok(&[&two[..], &["--report", "c.html", "--json", "c.json"]].concat());
     assert!(text.starts_with("A: device mem:block:4M\nB: device mem:block:8M\n"), "{text}");
     assert!(text.contains("Mann-Whitney") && text.contains("Report: c.html"), "{text}");
@@ -175,14 +175,15 @@ fn sheets_run_and_are_explained_as_files() {
     let home = Home::new();
     let sheets = [("quick", 6), ("latency", 18), ("mixed", 28), ("steady-state", 2), ("iops", 51)];
     for (sheet, count) in sheets {
-        let args = ["perf", "-r", "mem:block:8M,ftl=page", "-t", "0.004", "--warmup", "0", "--sheet", sheet];
-        let run = home.json(&args);
+        let words = ["-t", "0.004", "--warmup", "0", "--output", "json", "--sheet", sheet];
+        let run = home.measured(&[&["perf", "-r", "mem:block:8M,ftl=page"], &words[..]].concat()).json();
         assert_eq!(points(&run).len(), count, "{sheet}");
         let explained = home.ok(&["perf", "--sheet", sheet, "--explain"]);
         assert!(explained.starts_with("# "), "{explained}");
         std::fs::write(home.path("sheet.toml"), explained).expect("write");
         if sheet == "quick" {
-            let again = home.json(&["perf", "-r", "mem:block:8M", "-t", "0.004", "--job", "sheet.toml"]);
+            let words = ["-t", "0.004", "--output", "json", "--job", "sheet.toml"];
+            let again = home.measured(&[&["perf", "-r", "mem:block:8M"], &words[..]].concat()).json();
             let names =
                 |run: &Value| points(run).iter().map(|point| point["phase"].clone()).collect::<Vec<Value>>();
             assert_eq!(names(&again), names(&run));

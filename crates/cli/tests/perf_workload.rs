@@ -118,7 +118,8 @@ fn deallocations_are_counted_apart_and_nothing_that_was_written_is_lost_by_them(
     let used = ["0.2", "5", "60"].into_iter().find_map(|seconds| {
         let words =
             ["perf", "-r", DEVICE, "--force", "--prefill", "-t", seconds, "-w", "randwrite", "--trim", "100"];
-        home.ok(&words);
+        let done = home.measured(&words);
+        assert!(done.code != 0 || done.stderr.is_empty(), "{}", done.stderr);
         let used = number(&home.json(&["id-ns", DEVICE, "-n", "1"])["nuse"]);
         (used < f64::from(64 << 11)).then_some(used)
     });

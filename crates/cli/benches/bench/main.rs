@@ -18,7 +18,7 @@
 //! | `tcp_bare` | what sockets alone can do |
 //! | `fs_load` | a file system, its loops and the kernel's |
 //! | `fs`, `fs_programs` | the rows of files, by calls and by way of programs |
-//! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
+//! | `block`, `atomic`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
 //! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
 //! | `handle` | those of handles: what keeps one apart from another, and what waiting costs |
 //! | `fio` | those of fio with our engine |
@@ -27,6 +27,7 @@
 #![deny(unsafe_code)]
 
 mod allocs;
+mod atomic;
 mod bare;
 mod block;
 mod cores;
@@ -67,9 +68,10 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 83] = [
+const BENCHES: [Bench; 84] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
+    (atomic::WRITE, atomic::write),
     (block::NULL_RATE, block::null_rate),
     (block::TWO_CORES, block::two_cores),
     (block::QD1, block::qd1),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use unvme::{Completion, Device, Error, Payload, QueueOptions};
+use unvme::{Completion, Device, Payload, QueueOptions};
 use unvme_spec::Sqe;
 use unvme_spec::command::{Changes, CommandSet, Direction, Facts, Length, io as io_facts};
 use unvme_spec::identify::csi;
@@ -198,7 +198,7 @@ impl Passthru {
         let took = start.elapsed();
         if !completion.status.is_success() {
             let what = format!("{}: {} command {name}", device.name(), queue.name());
-            return Err(Error::Device { what, status: completion.status }.into());
+            return Err(device.refused(what, completion.status).into());
         }
         let mut data = match (direction, completion.buf) {
             (Direction::ToHost, Some(buf)) => buf.to_vec(),

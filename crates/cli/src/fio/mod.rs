@@ -5,7 +5,6 @@ mod points;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,9 +12,13 @@ use clap::Args;
 
 use self::output::Output;
 use crate::exit::usage;
+use crate::file;
 use crate::output::Output as Form;
 use crate::perf;
 use crate::report::{self, DeviceIdentity, Machine, Run, Workload};
+
+/// Bytes of a file at most: json+ has all buckets of all jobs.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// Arguments of `fio-plot`.
 #[derive(Debug, Args)]
@@ -96,7 +99,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn read(path: &Path) -> Result<Output> {
-    let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let bytes = file::read(path, BYTES_MAX, "JSON as fio --output-format=json writes it")?;
     let text = String::from_utf8_lossy(&bytes);
     Output::parse(&text).map_err(|error| {
         usage(format!("{}: expected JSON as fio --output-format=json writes it: {error}", path.display()))

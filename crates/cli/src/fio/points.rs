@@ -172,9 +172,9 @@ fn row(output: &Output, job: &Job) -> Row {
         core: None,
         iops: sides.iter().map(|side| side.iops).sum(),
         mib_per_second: sides.iter().map(|side| side.bw_bytes).sum::<f64>() / f64::from(1 << 20),
-        latency_us_average: if count > 0 { sum / count as f64 / 1e3 } else { 0.0 },
-        latency_us_min: spreads().map(|spread| spread.min).reduce(f64::min).unwrap_or(0.0) / 1e3,
-        latency_us_max: spreads().map(|spread| spread.max).fold(0.0, f64::max) / 1e3,
+        latency_us_average: (count > 0).then(|| sum / count as f64 / 1e3),
+        latency_us_min: spreads().map(|spread| spread.min / 1e3).reduce(f64::min),
+        latency_us_max: spreads().map(|spread| spread.max / 1e3).reduce(f64::max),
         errors: job.total_err.max(u64::from(job.error != 0)).min(ERRORS_MAX),
         miscompares: 0,
     }
@@ -189,10 +189,9 @@ fn aside(jobs: &[&Job], side: impl Fn(&Job) -> &Side) -> Option<CommandFigures> 
     let sum: f64 = spreads.iter().map(|spread| spread.mean * spread.count as f64).sum();
     (count > 0).then(|| CommandFigures {
         count,
-        latency_us_average: if timed > 0 { sum / timed as f64 / 1e3 } else { 0.0 },
+        latency_us_average: (timed > 0).then(|| sum / timed as f64 / 1e3),
         latency_us_p99: merged(jobs.iter().map(|job| side(job).spread()))
-            .and_then(|all| all.percentile_us(99.0))
-            .unwrap_or(0.0),
+            .and_then(|all| all.percentile_us(99.0)),
     })
 }
 

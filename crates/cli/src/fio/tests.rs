@@ -46,7 +46,7 @@ fn a_job_is_a_point_with_its_figures() {
     assert_eq!((point.phase.as_deref(), point.threads, point.depth), (None, 1, 32));
     assert_eq!(
         (point.total.iops, point.total.latency_us_average, point.total.latency_us_max),
-        (5e5, 2.0, 50.0)
+        (5e5, Some(2.0), Some(50.0))
     );
     assert_eq!(point.total.mib_per_second, 5e5 * 4096.0 / f64::from(1 << 20));
     let latency = &point.latency.as_ref().expect("it was recorded").all;

@@ -41,6 +41,7 @@ impl Info {
             "created": about.created / 1_000_000_000,
             "clean": about.is_clean,
             "records_replayed": about.replayed,
+            "journal": about.damage.as_deref().unwrap_or("good"),
             "superblock": about.copy_taken.as_deref().unwrap_or("good"),
         };
         self.output.output.show(&shown, |out| shown.write_lines(out, 16))

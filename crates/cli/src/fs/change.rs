@@ -134,7 +134,7 @@ impl Mv {
         let (from, name) = mounted.parent(&self.from)?;
         let into = match self.exchange {
             true => None,
-            false => mounted.find(&self.to, true).ok().filter(|to| to.file_type() == FileType::Directory),
+            false => mounted.find_if_any(&self.to)?.filter(|to| to.file_type() == FileType::Directory),
         };
         let (to, new_name) = match into {
             Some(directory) => (directory, name.clone()),

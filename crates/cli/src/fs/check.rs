@@ -15,7 +15,8 @@ use crate::perf::Progress;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is written without --repair. With it, what cannot be read is given up, and what has lost its
-name gets one in /lost+found. The exit code is 1 when something is wrong, 0 when it was repaired.
+name gets one in /lost+found. The exit code is 1 when something is wrong, 0 when it was repaired,
+and 3 when the file system is in use: then nothing was checked.
 
 Examples:
   unvme fs check 0000:02:00.0

@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::{Context, Result};
 use clap::Args;
 use unvme::{Block, Device};
-use unvme_fs::{Credentials, FileSystem, MountOptions, Vnode};
+use unvme_fs::share::{end_idle_server, socket_path};
+use unvme_fs::{Credentials, Errno, Error, FileSystem, MountOptions, Vnode};
 
 use crate::target::{DeviceArg, NamespaceArg};
 
@@ -27,8 +28,24 @@ pub(super) struct Mounted {
     _device: Device,
 }
 
+/// The namespace whose file system a server has, unless another one is named.
+pub(super) const NSID: u32 = 1;
+
 impl Place {
+    /// Opens the device. An idle server, which programs of `unvme run` have left, ends first.
     pub(super) fn open(&self) -> Result<(Device, Block)> {
+        let device = &self.device.device;
+        // What a mem: device has is gone with its server.
+        if !device.starts_with("mem:")
+            && let Ok(socket) = socket_path(device, self.namespace.namespace_id.unwrap_or(NSID))
+        {
+            end_idle_server(&socket);
+        }
+        self.open_held()
+    }
+
+    /// As [`Place::open`], for the process that holds the file system's socket.
+    pub(super) fn open_held(&self) -> Result<(Device, Block)> {
         let device = self.device.open()?;
         let block = self.namespace.block(&device)?;
         Ok((device, block))
@@ -55,6 +72,14 @@ impl Mounted {
     /// What a path leads to.
     pub(super) fn find(&self, path: &OsStr, follows: bool) -> Result<Vnode> {
         self.fs.resolve(path.as_bytes(), follows, &self.who).with_context(|| shown(path.as_bytes()))
+    }
+
+    /// What a path leads to; `None` when nothing has the path.
+    pub(super) fn find_if_any(&self, path: &OsStr) -> Result<Option<Vnode>> {
+        match self.fs.resolve(path.as_bytes(), true, &self.who) {
+            Err(Error::Posix(Errno::NOENT)) => Ok(None),
+            other => other.map(Some).with_context(|| shown(path.as_bytes())),
+        }
     }
 
     /// The directory of a path's last name, and that name.

@@ -15,13 +15,11 @@ use unvme_fs::calls::Processes;
 use unvme_fs::share::{Hold, Reserved, Server, ServerOptions, socket_path};
 use unvme_fs::{CacheOptions, FileSystem, MakeOptions, MountOptions, Policy, make};
 
-use super::place::Place;
+use super::place::{NSID, Place};
 use crate::numbers;
 use crate::output::Output;
 use crate::value::fields;
 
-/// The namespace whose socket it is when none was named.
-const NSID: u32 = 1;
 /// How long those who had files open that have no names have to open them again.
 const KEPT: Duration = Duration::from_secs(10);
 
@@ -94,7 +92,7 @@ impl Serve {
             None => Hold::take(&socket),
         }
         .with_context(|| format!("serve {device_name}"))?;
-        let (device, block) = self.place.open()?;
+        let (device, block) = self.place.open_held()?;
         if device.name().starts_with("mem:") {
             // It has been empty until now, and is nobody else's.
             make(&block, device.name(), &MakeOptions::default(), |_, _| ())?;

@@ -39,12 +39,13 @@ pub(crate) struct Put {
 }
 
 /// Where something called `name` goes when it is sent to `path`: into it, if it is a directory.
-fn goal(mounted: &Mounted, path: &OsStr, name: Option<&OsStr>) -> OsString {
-    let is_directory = mounted.find(path, true).is_ok_and(|node| node.file_type() == FileType::Directory);
-    match name {
+fn goal(mounted: &Mounted, path: &OsStr, name: Option<&OsStr>) -> Result<OsString> {
+    let found = mounted.find_if_any(path)?;
+    let is_directory = found.is_some_and(|node| node.file_type() == FileType::Directory);
+    Ok(match name {
         Some(name) if is_directory => below(path, name.as_bytes()),
         _ => path.to_os_string(),
-    }
+    })
 }
 
 /// A file that is empty: new, or what was there.
@@ -54,6 +55,7 @@ fn fresh(mounted: &Mounted, path: &OsStr, permissions: u32) -> Result<Vnode> {
     match parent.create(&name, &NewFile::regular(permissions), &mounted.who) {
         Err(Error::Posix(Errno::EXIST)) => {
             let node = mounted.find(path, true)?;
+            node.drop_privileges(&mounted.who).with_context(context)?;
             node.truncate(0).with_context(context)?;
             Ok(node)
         }
@@ -139,7 +141,7 @@ impl Put {
             let node = fresh(&mounted, &self.path, 0o644)?;
             fill(&node, &self.path, &mut std::io::stdin().lock()).context("standard input")?;
         } else {
-            let path = goal(&mounted, &self.path, self.local.file_name());
+            let path = goal(&mounted, &self.path, self.local.file_name())?;
             self.put(&mounted, &self.local, &path)?;
         }
         mounted.done()
@@ -254,7 +256,7 @@ impl Cp {
                 Ok(())
             }
             FileType::RegularFile => {
-                if mounted.find(to, true).is_ok_and(|there| there.ino() == node.ino()) {
+                if mounted.find_if_any(to)?.is_some_and(|there| there.ino() == node.ino()) {
                     return Err(usage(format!("{}: the same file", shown(to.as_bytes()))));
                 }
                 let copy = fresh(mounted, to, attributes.mode & 0o7777)?;
@@ -282,7 +284,7 @@ impl Cp {
     pub(crate) fn run(self) -> Result<()> {
         let mounted = self.place.change()?;
         let node = mounted.find(&self.from, !self.recursive)?;
-        let to = goal(&mounted, &self.to, Path::new(&self.from).file_name());
+        let to = goal(&mounted, &self.to, Path::new(&self.from).file_name())?;
         self.copy(&mounted, &node, &self.from, &to)?;
         mounted.done()
     }

@@ -94,9 +94,10 @@ struct ThreadFound {
 #[derive(Debug, Serialize)]
 struct LatencyFound {
     samples: u64,
-    min: f64,
-    max: f64,
-    mean: f64,
+    /// `null` without samples, as are those that follow.
+    min: Option<f64>,
+    max: Option<f64>,
+    mean: Option<f64>,
     percentiles: Vec<PercentileFound>,
 }
 
@@ -110,12 +111,14 @@ impl LatencyFound {
     fn of(stat: &LatencyStat) -> Self {
         let percentiles =
             PERCENTS.iter().map(|&percent| PercentileFound { percent, us: stat.percentile(percent) });
+        let is_empty = stat.samples() == 0;
+        let figure = |us: f64| (!is_empty).then_some(us);
         Self {
             samples: stat.samples(),
-            min: stat.min(),
-            max: stat.max(),
-            mean: stat.mean(),
-            percentiles: if stat.samples() > 0 { percentiles.collect() } else { Vec::new() },
+            min: figure(stat.min()),
+            max: figure(stat.max()),
+            mean: figure(stat.mean()),
+            percentiles: if is_empty { Vec::new() } else { percentiles.collect() },
         }
     }
 }
@@ -339,7 +342,7 @@ fn total(rows: &[Row], phase: &Phase, record: &Record) -> Row {
     Row {
         iops: phase.ops_per_second(),
         mib_per_second: moved_bytes(record) as f64 / seconds / f64::from(1 << 20),
-        latency_us_average: record.stat().mean(),
+        latency_us_average: (record.operations() > 0).then(|| record.stat().mean()),
         ..Row::total(rows)
     }
 }

@@ -177,8 +177,8 @@ struct Found {
     keys: u64,
     /// Whether the last read said that there are no more.
     end: bool,
-    /// Latencies of the reads in microseconds.
-    read_latency_us_mean: f64,
+    /// Mean latency of the reads in microseconds; `None` when there were none.
+    read_latency_us_mean: Option<f64>,
 }
 
 /// What asynchronous reads have brought, in the order in which they ended.
@@ -332,7 +332,7 @@ impl Test<'_> {
             count_keys(&buffer[..read.bytes], found, keys);
             found.end = read.end;
         }
-        found.read_latency_us_mean = stat.mean();
+        found.read_latency_us_mean = (stat.samples() > 0).then(|| stat.mean());
         self.console.write(Elapsed { count: 1, ..Elapsed::since("kv_iterate_read", start) })
     }
 
@@ -373,7 +373,7 @@ impl Test<'_> {
             count_keys(&answer.data, found, keys);
             found.end |= end;
         }
-        found.read_latency_us_mean = stat.mean();
+        found.read_latency_us_mean = (stat.samples() > 0).then(|| stat.mean());
         self.console.write(Elapsed { stat: Some(&stat), ..Elapsed::since("kv_iterate_read_async", start) })
     }
 }

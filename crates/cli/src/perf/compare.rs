@@ -1,6 +1,6 @@
 //! `unvme perf compare`: runs that were saved as JSON, side by side.
 
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -97,16 +97,18 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Bytes of a run at most.
+const BYTES_MAX: u64 = 4 << 30;
+
 fn read(path: &Path) -> Result<Run> {
     let file = std::fs::File::open(path).with_context(|| format!("read {}", path.display()))?;
-    let run: Run =
-        serde_json::from_reader(BufReader::new(file)).map_err(|error| match error.io_error_kind() {
-            Some(_) => anyhow::Error::new(error).context(format!("read {}", path.display())),
-            None => {
-                usage(format!("{}: expected JSON as --json of unvme perf writes it: {error}", path.display()))
-            }
-        })?;
-    Ok(run)
+    let input = BufReader::new(file.take(BYTES_MAX));
+    serde_json::from_reader(input).map_err(|error| match error.io_error_kind() {
+        Some(_) => anyhow::Error::new(error).context(format!("read {}", path.display())),
+        None => {
+            usage(format!("{}: expected JSON as --json of unvme perf writes it: {error}", path.display()))
+        }
+    })
 }
 
 fn percent(text: &str) -> Result<f64, String> {

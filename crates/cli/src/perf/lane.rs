@@ -3,8 +3,8 @@
 use crate::count::count;
 use anyhow::{Context, Result, anyhow};
 use unvme::{
-    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, Kv, KvQueue, Lba, Op, Queue, QueueOptions,
-    Status, WriteOptions,
+    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, Kv, KvQueue, Lba, Nsid, Op, Queue,
+    QueueOptions, Status, WriteOptions,
 };
 
 use super::addresses::Addresses;
@@ -742,7 +742,8 @@ impl Generator<'_> {
             (Status::ABORTED_BY_HOST, Some(controller)) => controller.ended_by(),
             _ => None,
         };
-        self.counters.failed(|| match why {
+        let controller = &self.controller;
+        self.counters.failed(|| match why.or_else(|| claimed(controller.as_ref()?, status)) {
             Some(why) => format!("{what}: {why} ({status})"),
             None => format!("{what}: {status}"),
         });
@@ -763,6 +764,14 @@ impl Generator<'_> {
         };
         format!("{verb} of {} from block {first}", count(blocks, "block"))
     }
+}
+
+/// Who has claimed what a command would have changed; `None` when that is not why it has failed.
+#[cold]
+fn claimed(controller: &Controller, status: Status) -> Option<String> {
+    let is_conflict = status.kind() == Status::RESERVATION_CONFLICT;
+    let holders = is_conflict.then(|| controller.claims(Nsid::ALL))?.ok()?;
+    Some(holders.trim_end().replace('\n', ", ")).filter(|holders| !holders.is_empty())
 }
 
 mod pairs;

@@ -29,6 +29,8 @@ const TURNS_PER_LOOK: u32 = 64;
 /// Longest measurement of the loop without a device, and how long it runs before.
 const HARNESS_TIME: Duration = Duration::from_millis(200);
 const HARNESS_WARMUP: Duration = Duration::from_millis(20);
+/// Fewer commands than this say nothing of what one of them costs.
+const HARNESS_COMMANDS_MIN: u64 = 1000;
 /// Intervals of the rate over time: no shorter than this, and no more than these.
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
 const INTERVALS: usize = 20;
@@ -597,7 +599,8 @@ impl Summing<'_> {
 }
 
 /// Measures the loop of a stage's first job with no device, on the first core. `None` with `--verify`: there
-/// is no data to check. Errors: when buffers cannot be had.
+/// is no data to check; and on a machine so busy that the loop hardly ran. Errors: when buffers cannot be
+/// had.
 pub(super) fn harness(session: &Session, stage: &Stage) -> Result<Option<HarnessCost>> {
     let Some(job) = stage.jobs.first() else { return Ok(None) };
     let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
@@ -612,25 +615,27 @@ pub(super) fn harness(session: &Session, stage: &Stage) -> Result<Option<Harness
     let interval_ns = interval.as_nanos() as u64;
     let until_ns = from_ns + time.as_nanos() as u64;
     let window = Window { from_ns, until_ns, interval_ns, intervals_max: INTERVALS + 1 };
-    let counters = thread::scope(|scope| {
+    let (counters, processor) = thread::scope(|scope| {
         let thread = scope.spawn(|| {
             cores::bind(session.cores[0])?;
             let queue = target.block()?.queue(&QueueOptions { depth: 1, ..QueueOptions::default() })?;
             let plan = Plan { counters: Counters::new(window)?, ..plan(job, target, 0, 0)? };
             let mut lanes = [Lane::on_nothing(&queue, plan)?];
-            let marks = Marks { until_ns, next_ns: u64::MAX, interval_ns, is_limited: false };
-            let end_ns = turn_until((&mut lanes, None), Watch::wall(), marks, &|| false, |_| {})?;
+            let marks = Marks { until_ns, next_ns: from_ns, interval_ns: u64::MAX, is_limited: false };
+            let mut began = None;
+            let look = |_| began = began.or_else(|| Some(processor_ns()));
+            let end_ns = turn_until((&mut lanes, None), Watch::wall(), marks, &|| false, look)?;
+            let processor = began.map(|began| processor_ns().saturating_sub(began));
             let [mut lane] = lanes;
             lane.close(end_ns);
-            anyhow::Ok(lane.into_counters())
+            anyhow::Ok((lane.into_counters(), processor))
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
-    // The middle of the intervals: whoever else wanted the core for a while is not a cost of the loop.
-    let mut commands: Vec<u64> = counters.intervals.iter().map(|slice| slice.commands).collect();
-    commands.sort_unstable();
-    let commands = commands.get(commands.len() / 2).copied().unwrap_or(0).max(1) as f64;
-    let seconds = interval_ns as f64 / 1e9;
-    let (ops_per_second, ns_per_op) = (commands / seconds, seconds / commands * 1e9);
-    Ok(Some(HarnessCost { depth: job.depth.into(), ops_per_second, ns_per_op }))
+    // Processor time of the thread, not time that passed: other threads that run on the core are not a cost
+    // of the loop.
+    let commands = counters.reads.len() + counters.writes.len();
+    let Some(ns) = processor.filter(|_| commands >= HARNESS_COMMANDS_MIN) else { return Ok(None) };
+    let ns_per_op = ns.max(1) as f64 / commands as f64;
+    Ok(Some(HarnessCost { depth: job.depth.into(), ops_per_second: 1e9 / ns_per_op, ns_per_op }))
 }

@@ -97,10 +97,19 @@ pub(super) fn run(mut args: Perf) -> Result<()> {
         return Err(error);
     }
     result?;
-    match (report::failures(&run), measured.first_failure) {
+    verdict(&run, measured.first_failure)
+}
+
+/// Whether a run that was measured to its end succeeded. Errors: commands failed, a signal ended it early, or
+/// no command completed at a point.
+fn verdict(run: &Run, first_failure: Option<String>) -> Result<()> {
+    match (report::failures(run), first_failure) {
         (Some(counts), Some(first)) => Err(Failed(format!("{counts}; the first: {first}")).into()),
         _ if run.interrupted => Err(Interrupted(INTERRUPTED_RUN.to_owned()).into()),
-        _ => Ok(()),
+        _ => match report::stalled(run) {
+            Some(what) => Err(Failed(what).into()),
+            None => Ok(()),
+        },
     }
 }
 
@@ -265,7 +274,8 @@ impl Course<'_> {
             figures.push(match rounds.figure {
                 SteadyFigure::Iops => point.total.iops,
                 SteadyFigure::Throughput => point.total.mib_per_second,
-                SteadyFigure::Latency => point.total.latency_us_average,
+                // Of a round without a completion there is no latency: no state of it is steady.
+                SteadyFigure::Latency => point.total.latency_us_average.unwrap_or(0.0),
             });
             points.push(point);
             steady = SteadyState::of(rounds.figure, &figures, WINDOW);

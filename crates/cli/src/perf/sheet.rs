@@ -18,7 +18,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use toml::{Table, Value};
 
@@ -26,6 +26,7 @@ use super::args::Perf;
 use super::matrix::Axis;
 use super::settings::Settings;
 use crate::exit::usage;
+use crate::file;
 use crate::report::SteadyFigure;
 
 /// Largest file that is read.
@@ -168,12 +169,7 @@ impl File {
 }
 
 fn read(path: &Path) -> Result<String> {
-    let told = || format!("read {}", path.display());
-    let bytes = std::fs::metadata(path).with_context(told)?.len();
-    if bytes > FILE_BYTES_MAX {
-        return Err(usage(format!("{}: {bytes} bytes are no job file; expected at most 1M", path.display())));
-    }
-    let bytes = std::fs::read(path).with_context(told)?;
+    let bytes = file::read(path, FILE_BYTES_MAX, "a job file")?;
     String::from_utf8(bytes)
         .map_err(|_| usage(format!("{}: expected TOML, and it is no text", path.display())))
 }

@@ -12,8 +12,8 @@ const HEADER: &str = "pattern,io_bytes,read_percent,threads,depth,scope,device,c
 
 /// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their
 /// sum, `scope` being `total`; of jobs that ran at once one for each, `scope` being `job`. Percentiles are
-/// those of the whole point; they are empty when they were not recorded, as are latencies from submission
-/// without a rate. Errors: what `out` returns.
+/// those of the whole point; they are empty when they were not recorded, as are latencies where no command
+/// completed, and those from submission without a rate. Errors: what `out` returns.
 pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{HEADER}\r\n")?;
     for point in &run.points {
@@ -36,30 +36,31 @@ fn line(run: &Run, point: &Point, scope: &str, row: &Row, out: &mut impl Write) 
     let device = field(&row.label);
     write!(out, "{asked},{},{},{scope},{device},{core},", point.threads, point.depth)?;
     write!(out, "{:.2},{:.2},", row.iops, row.mib_per_second)?;
-    write!(out, "{:.3},{:.3},{:.3},", row.latency_us_average, row.latency_us_min, row.latency_us_max)?;
+    for us in [row.latency_us_average, row.latency_us_min, row.latency_us_max] {
+        write!(out, "{},", figure(us))?;
+    }
     for percent in [50.0, 99.0, 99.9, 99.99] {
-        if let Some(us) = point.latency.as_ref().and_then(|latency| latency.all.percentile_us(percent)) {
-            write!(out, "{us:.3}")?;
-        }
-        write!(out, ",")?;
+        let us = point.latency.as_ref().and_then(|latency| latency.all.percentile_us(percent));
+        write!(out, "{},", figure(us))?;
     }
     write!(out, "{},{},", row.errors, row.miscompares)?;
     if let Some(schedule) = &point.schedule {
-        write!(out, "{:.3},", schedule.from_submission_us_average)?;
-        if let Some(us) = schedule.percentile_us(99.0) {
-            write!(out, "{us:.3}")?;
-        }
-        write!(out, ",{},", schedule.overdue_commands)?;
+        let (average, tail) = (schedule.from_submission_us_average, schedule.percentile_us(99.0));
+        write!(out, "{},{},{},", figure(average), figure(tail), schedule.overdue_commands)?;
     } else {
         write!(out, ",,,")?;
     }
     let settings: Vec<String> =
         point.settings.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect();
     let phase = field(point.phase.as_deref().unwrap_or(""));
-    let figure = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.3}"));
     let percent = figure(point.cpu.map(|cpu| cpu.percent));
     let each = figure(point.cpu.and_then(|cpu| cpu.us_per_command));
     write!(out, "{percent},{each},{},{phase},{}\r\n", run.interrupted, field(&settings.join(" ")))
+}
+
+/// A figure to three digits behind the point; empty where there is none.
+fn figure(figure: Option<f64>) -> String {
+    figure.map_or_else(String::new, |figure| format!("{figure:.3}"))
 }
 
 /// A job as if it were a point.

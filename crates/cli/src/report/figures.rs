@@ -3,7 +3,8 @@
 use super::latency::{BUCKETS_PER_OCTAVE, Distribution, octave_slot};
 use super::model::{Point, Run};
 use super::plot::{Axis, Chart, Dot, Line};
-use super::scale::{NINES_MAX, Scale, micros, nines, si, trimmed};
+use super::repetitions::PointSpread;
+use super::scale::{NINES_MAX, Scale, average, micros, nines, si, trimmed};
 use super::statistics::Spread;
 use super::summary::{Summary, Sweep, iops, p99, thread_counts};
 use super::{grid, timeline};
@@ -126,9 +127,10 @@ fn rate(run: &Run, summary: Summary<'_>) -> Chart {
 }
 
 /// The rate and the average latency of a point: the medians of its repetitions, where it has some.
-fn middle(point: &Point) -> (f64, f64) {
+fn middle(point: &Point) -> (f64, Option<f64>) {
     let once = (point.total.iops, point.total.latency_us_average);
-    point.spread.map_or(once, |spread| (spread.iops.median, spread.latency_us_average.median))
+    let of = |spread: PointSpread| (spread.iops.median, spread.latency_us_average.map(|us| us.median));
+    point.spread.map_or(once, of)
 }
 
 /// The highest rate of a point.
@@ -169,8 +171,8 @@ fn latency(run: &Run, summary: Summary<'_>) -> Chart {
         lines.push(Line {
             name: group.name.clone(),
             ..line(
-                &|point| Some(middle(point).1),
-                |point| point.spread.map(|spread| spread.latency_us_average),
+                &|point| middle(point).1,
+                |point| point.spread.and_then(|spread| spread.latency_us_average),
                 "average",
             )
         });
@@ -191,13 +193,14 @@ fn rate_and_latency(run: &Run, summary: Summary<'_>) -> Chart {
             points: group
                 .points
                 .iter()
-                .filter(|point| point.total.latency_us_average > 0.0)
-                .map(|point| Dot {
-                    x: point.total.iops,
-                    y: point.total.latency_us_average,
-                    label: Some(format!("{}", sweep_value(summary, point))),
-                    tip: Some(tip(point)),
-                    ..Dot::default()
+                .filter_map(|point| {
+                    Some(Dot {
+                        x: point.total.iops,
+                        y: point.total.latency_us_average.filter(|&us| us > 0.0)?,
+                        label: Some(format!("{}", sweep_value(summary, point))),
+                        tip: Some(tip(point)),
+                        ..Dot::default()
+                    })
                 })
                 .collect(),
             name: group.name,
@@ -435,18 +438,15 @@ fn threads_note(summary: Summary<'_>, points: &[&Point]) -> String {
 fn tip(point: &Point) -> String {
     let threads = count(u64::from(point.threads), "thread");
     let tail = p99(point).map_or_else(String::new, |us| format!("\np99 {}", micros(us)));
-    let average = micros(point.total.latency_us_average);
+    let mean = average(point.total.latency_us_average);
     let range = point.spread.map_or_else(String::new, |spread| {
-        let (count, average) = (point.repetitions.len(), spread.latency_us_average);
-        format!(
-            "\nin {count} repetitions: {} to {}, average {} to {}",
-            iops(spread.iops.min),
-            iops(spread.iops.max),
-            micros(average.min),
-            micros(average.max)
-        )
+        let average = spread.latency_us_average.map_or_else(String::new, |average| {
+            format!(", average {} to {}", micros(average.min), micros(average.max))
+        });
+        let (count, rates) = (point.repetitions.len(), spread.iops);
+        format!("\nin {count} repetitions: {} to {}{average}", iops(rates.min), iops(rates.max))
     });
-    format!("depth {}, {threads}\n{}\naverage {average}{tail}{range}", point.depth, iops(point.total.iops))
+    format!("depth {}, {threads}\n{}\n{mean}{tail}{range}", point.depth, iops(point.total.iops))
 }
 
 fn si_tick(value: f64) -> String {

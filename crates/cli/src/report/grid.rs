@@ -5,7 +5,7 @@ use super::figures::{latency_axis, rate_axis, reach};
 use super::markup::Markup;
 use super::model::{Point, Run};
 use super::plot::{Axis, Chart, Dot, Line};
-use super::scale::{Scale, bytes, micros, si};
+use super::scale::{Scale, average, bytes, micros, si};
 use super::summary::{Summary, iops, p99, setting_names};
 
 /// Lines of a plot, as many as there are colours that tell them apart.
@@ -64,7 +64,7 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
     };
     let rates = drawn(&lines, |_, x, point| Some((x, point.total.iops)));
     let means =
-        drawn(&lines, |_, x, point| Some((x, point.total.latency_us_average)).filter(|at| at.1 > 0.0));
+        drawn(&lines, |_, x, point| Some((x, point.total.latency_us_average.filter(|&us| us > 0.0)?)));
     let mut latencies = Vec::new();
     let tails = drawn(&lines, |_, x, point| Some((x, p99(point)?)));
     for (mean, tail) in means.into_iter().zip(tails) {
@@ -140,8 +140,8 @@ fn drawn(lines: &[Series<'_>], at: impl Fn(&Series<'_>, f64, &Point) -> Option<(
 
 fn tip(point: &Point) -> String {
     let tail = p99(point).map_or_else(String::new, |us| format!("\np99 {}", micros(us)));
-    let average = micros(point.total.latency_us_average);
-    format!("{}\n{}\naverage {average}{tail}", super::place(point), iops(point.total.iops))
+    let average = average(point.total.latency_us_average);
+    format!("{}\n{}\n{average}{tail}", super::place(point), iops(point.total.iops))
 }
 
 /// Maps of rate and tail latency for each phase in which two settings vary; nothing where none does.

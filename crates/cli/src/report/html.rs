@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use super::markup::Markup;
 use super::model::{DeviceIdentity, Machine, Run};
-use super::scale::{bytes, mebibytes, micros, si};
+use super::scale::{average, bytes, mebibytes, micros, micros_or_none, si};
 use super::summary::{self, Summary, Sweep, p99};
 use super::{figures, grid};
 use crate::count::count;
@@ -181,7 +181,7 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     }
     card(page, "Peak throughput", &si(peak.total.iops), "IOPS", &at(peak));
     card(page, "Bandwidth", &mebibytes(peak.total.mib_per_second), "", &at(peak));
-    card(page, "Average latency", &micros(quiet.total.latency_us_average), "", &at(quiet));
+    card(page, "Average latency", &micros_or_none(quiet.total.latency_us_average), "", &at(quiet));
     if let Some(tail) = p99(quiet) {
         card(page, "p99 latency", &micros(tail), "", &at(quiet));
     }
@@ -190,7 +190,7 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     {
         card(page, "p99 at peak", &micros(tail), "", &at(peak));
     } else {
-        card(page, "Longest latency", &micros(peak.total.latency_us_max), "", &at(peak));
+        card(page, "Longest latency", &micros_or_none(peak.total.latency_us_max), "", &at(peak));
     }
     failure_card(page, run);
     page.raw("</section>\n");
@@ -223,10 +223,10 @@ fn steady(page: &mut Markup, run: &Run) {
 /// A card for each of the first phases: they do different things, and none is the best.
 fn phase_cards(page: &mut Markup, run: &Run) {
     for point in run.points.iter().take(PHASE_CARDS) {
-        let average = micros(point.total.latency_us_average);
+        let average = average(point.total.latency_us_average);
         let note = match p99(point) {
-            Some(tail) => format!("{average} average, {} p99", micros(tail)),
-            None => format!("{average} average"),
+            Some(tail) => format!("{average}, {} p99", micros(tail)),
+            None => average,
         };
         card(page, &super::place(point), &si(point.total.iops), "IOPS", &note);
     }

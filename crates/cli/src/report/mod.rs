@@ -49,6 +49,8 @@ use std::io::{self, Write};
 
 use summary::Summary;
 
+use crate::count::count;
+
 /// The point with the highest rate.
 pub(crate) fn peak(run: &Run) -> Option<&Point> {
     Summary::new(run).peak()
@@ -91,6 +93,21 @@ pub(crate) fn failures(run: &Run) -> Option<String> {
     let totals = || run.points.iter().map(|point| &point.total);
     let errors = totals().map(|row| row.errors).sum();
     summary::failures(errors, totals().map(|row| row.miscompares).sum())
+}
+
+/// The points at which no command completed, in words, also in one of several repetitions; `None` when some
+/// did each time.
+pub(crate) fn stalled(run: &Run) -> Option<String> {
+    let told = run.points.iter().filter_map(|point| {
+        let at = place(point);
+        match point.stalled() {
+            (0, _) => None,
+            (_, 1) => Some(at),
+            (stalled, all) => Some(format!("{at} in {stalled} of {}", count(all as u64, "repetition"))),
+        }
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("no command completed in the time measured: {}", told.join("; ")))
 }
 
 /// How many reads could not be verified, in words; `None` when all could, or none were to be.

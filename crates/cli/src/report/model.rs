@@ -241,12 +241,12 @@ pub(crate) struct Row {
     pub(crate) iops: f64,
     /// Data moved per second.
     pub(crate) mib_per_second: f64,
-    /// Mean latency, 0 when nothing completed.
-    pub(crate) latency_us_average: f64,
-    /// Shortest latency, 0 when nothing completed.
-    pub(crate) latency_us_min: f64,
-    /// Longest latency, 0 when nothing completed.
-    pub(crate) latency_us_max: f64,
+    /// Mean latency, when a command completed.
+    pub(crate) latency_us_average: Option<f64>,
+    /// Shortest latency, when a command completed.
+    pub(crate) latency_us_min: Option<f64>,
+    /// Longest latency, when a command completed.
+    pub(crate) latency_us_max: Option<f64>,
     /// Commands that completed with an error status or not at all.
     pub(crate) errors: u64,
     /// Reads whose data was not what had been written.
@@ -298,19 +298,15 @@ impl Row {
     pub(crate) fn from_histogram_ns(label: String, core: u32, ns: &Histogram<u64>, rates: RowRates) -> Self {
         assert!(rates.seconds > 0.0, "a rate needs a duration");
         let iops = ns.len() as f64 / rates.seconds;
-        let (average, min, max) = if ns.is_empty() {
-            (0.0, 0.0, 0.0)
-        } else {
-            (ns.mean() / 1e3, ns.min() as f64 / 1e3, ns.max() as f64 / 1e3)
-        };
+        let us = |ns_of: fn(&Histogram<u64>) -> f64| (!ns.is_empty()).then(|| ns_of(ns) / 1e3);
         Self {
             label,
             core: Some(core),
             iops,
             mib_per_second: rates.bytes as f64 / rates.seconds / f64::from(1 << 20),
-            latency_us_average: average,
-            latency_us_min: min,
-            latency_us_max: max,
+            latency_us_average: us(Histogram::mean),
+            latency_us_min: us(|ns| ns.min() as f64),
+            latency_us_max: us(|ns| ns.max() as f64),
             errors: rates.errors,
             miscompares: rates.miscompares,
         }
@@ -321,24 +317,27 @@ impl Row {
     pub(crate) fn total(rows: &[Self]) -> Self {
         let iops: f64 = rows.iter().map(|row| row.iops).sum();
         let active = || rows.iter().filter(|row| row.iops > 0.0);
-        let weighted: f64 = active().map(|row| row.iops * row.latency_us_average).sum();
+        // The rate of the rows whose average is known, and the sum of both.
+        let averages = active().filter_map(|row| Some((row.iops, row.latency_us_average?)));
+        let add = |(rate, sum): (f64, f64), (own, us): (f64, f64)| (rate + own, sum + own * us);
+        let (rate, weighted) = averages.fold((0.0, 0.0), add);
         Self {
             label: "Total".to_owned(),
             core: None,
             iops,
             mib_per_second: rows.iter().map(|row| row.mib_per_second).sum(),
-            latency_us_average: if iops > 0.0 { weighted / iops } else { 0.0 },
-            latency_us_min: active().map(|row| row.latency_us_min).reduce(f64::min).unwrap_or(0.0),
-            latency_us_max: active().map(|row| row.latency_us_max).fold(0.0, f64::max),
+            latency_us_average: (rate > 0.0).then(|| weighted / rate),
+            latency_us_min: active().filter_map(|row| row.latency_us_min).reduce(f64::min),
+            latency_us_max: active().filter_map(|row| row.latency_us_max).reduce(f64::max),
             errors: rows.iter().map(|row| row.errors).sum(),
             miscompares: rows.iter().map(|row| row.miscompares).sum(),
         }
     }
 
     fn is_finite(&self) -> bool {
-        [self.iops, self.mib_per_second, self.latency_us_average, self.latency_us_min, self.latency_us_max]
-            .iter()
-            .all(|figure| figure.is_finite())
+        let latencies = [self.latency_us_average, self.latency_us_min, self.latency_us_max];
+        let mut figures = [self.iops, self.mib_per_second].into_iter().chain(latencies.into_iter().flatten());
+        figures.all(f64::is_finite)
     }
 }
 

@@ -13,12 +13,12 @@ pub(crate) struct Repetition {
     pub(crate) iops: f64,
     /// Data moved per second.
     pub(crate) mib_per_second: f64,
-    /// Mean latency, 0 when nothing completed.
-    pub(crate) latency_us_average: f64,
+    /// Mean latency, when a command completed.
+    pub(crate) latency_us_average: Option<f64>,
     /// 99th percentile of the latency, when it was recorded.
     pub(crate) latency_us_p99: Option<f64>,
-    /// Longest latency, 0 when nothing completed.
-    pub(crate) latency_us_max: f64,
+    /// Longest latency, when a command completed.
+    pub(crate) latency_us_max: Option<f64>,
     /// Commands that failed.
     pub(crate) errors: u64,
     /// Reads whose data was wrong.
@@ -30,10 +30,12 @@ pub(crate) struct Repetition {
 pub(crate) struct PointSpread {
     pub(crate) iops: Spread,
     pub(crate) mib_per_second: Spread,
-    pub(crate) latency_us_average: Spread,
+    /// When a command completed each time.
+    pub(crate) latency_us_average: Option<Spread>,
     /// When it was recorded each time.
     pub(crate) latency_us_p99: Option<Spread>,
-    pub(crate) latency_us_max: Spread,
+    /// When a command completed each time.
+    pub(crate) latency_us_max: Option<Spread>,
 }
 
 impl Repetition {
@@ -51,9 +53,15 @@ impl Repetition {
         }
     }
 
+    /// Whether no command completed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.iops <= 0.0
+    }
+
     pub(super) fn is_finite(&self) -> bool {
-        let figures = [self.iops, self.mib_per_second, self.latency_us_average, self.latency_us_max];
-        figures.iter().chain(&self.latency_us_p99).all(|figure| figure.is_finite())
+        let latencies = [self.latency_us_average, self.latency_us_p99, self.latency_us_max];
+        let mut figures = [self.iops, self.mib_per_second].into_iter().chain(latencies.into_iter().flatten());
+        figures.all(f64::is_finite)
     }
 }
 
@@ -63,20 +71,24 @@ impl PointSpread {
         let of = |figure: fn(&Repetition) -> f64| {
             Spread::of(&repetitions.iter().map(figure).collect::<Vec<f64>>())
         };
-        let tails: Option<Vec<f64>> =
-            repetitions.iter().map(|repetition| repetition.latency_us_p99).collect();
+        // Of repetitions of which one has no latency there is no spread: its absence is not a small figure.
+        let of_all = |figure: fn(&Repetition) -> Option<f64>| {
+            let figures: Option<Vec<f64>> = repetitions.iter().map(figure).collect();
+            Spread::of(&figures?)
+        };
         Some(Self {
             iops: of(|repetition| repetition.iops)?,
             mib_per_second: of(|repetition| repetition.mib_per_second)?,
-            latency_us_average: of(|repetition| repetition.latency_us_average)?,
-            latency_us_p99: tails.and_then(|tails| Spread::of(&tails)),
-            latency_us_max: of(|repetition| repetition.latency_us_max)?,
+            latency_us_average: of_all(|repetition| repetition.latency_us_average),
+            latency_us_p99: of_all(|repetition| repetition.latency_us_p99),
+            latency_us_max: of_all(|repetition| repetition.latency_us_max),
         })
     }
 
     pub(super) fn is_finite(&self) -> bool {
-        let figures = [self.iops, self.mib_per_second, self.latency_us_average, self.latency_us_max];
-        figures.iter().chain(&self.latency_us_p99).all(Spread::is_finite)
+        let latencies = [self.latency_us_average, self.latency_us_p99, self.latency_us_max];
+        let mut figures = [self.iops, self.mib_per_second].into_iter().chain(latencies.into_iter().flatten());
+        figures.all(|figure| figure.is_finite())
     }
 }
 
@@ -102,6 +114,17 @@ pub(crate) fn combine(mut measured: Vec<Point>) -> Option<Point> {
     point.spread = PointSpread::of(&repetitions);
     point.repetitions = repetitions;
     Some(point)
+}
+
+impl Point {
+    /// Repetitions in which no command completed, of how many. None of a point with deallocations or flushes:
+    /// they have no part in the rate.
+    pub(super) fn stalled(&self) -> (usize, usize) {
+        let all = repetitions(self);
+        let stalled = all.iter().filter(|repetition| repetition.is_empty()).count();
+        let has_asides = self.asides().iter().any(|(_, aside)| aside.count > 0);
+        (if has_asides { 0 } else { stalled }, all.len())
+    }
 }
 
 /// The repetitions of a point; one that was measured once has one.

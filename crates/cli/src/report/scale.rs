@@ -148,6 +148,19 @@ pub(crate) fn micros(us: f64) -> String {
     scaled(us, &[(1.0, "µs"), (1e3, "ms"), (1e6, "s")])
 }
 
+/// In place of a latency where no command completed.
+pub(crate) const NO_COMPLETIONS: &str = "no completions";
+
+/// As [`micros`]; in words where no command completed.
+pub(super) fn micros_or_none(us: Option<f64>) -> String {
+    us.map_or_else(|| NO_COMPLETIONS.to_owned(), micros)
+}
+
+/// A mean latency by its name: `9.76 µs average`; in words where no command completed.
+pub(super) fn average(us: Option<f64>) -> String {
+    us.map_or_else(|| NO_COMPLETIONS.to_owned(), |us| format!("{} average", micros(us)))
+}
+
 /// A rate of data given in MiB per second: `399 MiB/s`, `6.95 GiB/s`.
 pub(super) fn mebibytes(mib: f64) -> String {
     scaled(mib, &[(1.0, "MiB/s"), (1024.0, "GiB/s"), (1024.0 * 1024.0, "TiB/s")])

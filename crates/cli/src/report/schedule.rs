@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
 use super::model::Row;
-use super::scale::{micros, si};
+use super::scale::{average, micros, micros_or_none, si};
 use crate::count::count;
 
 /// More of the commands than this, due and not submitted at the end, is a backlog and no accident.
@@ -20,8 +20,8 @@ pub(crate) struct Schedule {
     pub(crate) overdue_commands: u64,
     /// They are more than can be by accident: the rate was not kept.
     pub(crate) is_behind: bool,
-    /// Mean latency from submission, 0 when nothing completed.
-    pub(crate) from_submission_us_average: f64,
+    /// Mean latency from submission, when a command completed.
+    pub(crate) from_submission_us_average: Option<f64>,
     /// Latency from submission: what the device takes.
     pub(crate) from_submission: Option<Latency>,
 }
@@ -33,7 +33,7 @@ impl Schedule {
             asked_iops,
             overdue_commands: overdue,
             is_behind: overdue as f64 > (asked_iops * seconds * BACKLOG_SHARE).max(1.0),
-            from_submission_us_average: if ns.is_empty() { 0.0 } else { ns.mean() / 1e3 },
+            from_submission_us_average: (!ns.is_empty()).then(|| ns.mean() / 1e3),
             from_submission: Latency::from_histogram_ns(ns),
         }
     }
@@ -45,7 +45,7 @@ impl Schedule {
 
     pub(super) fn is_finite(&self) -> bool {
         self.asked_iops.is_finite()
-            && self.from_submission_us_average.is_finite()
+            && self.from_submission_us_average.is_none_or(f64::is_finite)
             && self.from_submission.as_ref().is_none_or(Latency::is_finite)
     }
 
@@ -53,10 +53,10 @@ impl Schedule {
     pub(super) fn sentences(&self, total: &Row) -> Vec<String> {
         let tail = self.percentile_us(99.0).map_or_else(String::new, |us| format!(", {} p99", micros(us)));
         let mut said = vec![format!(
-            "At {} commands per second: {} average from when a command was due, {} from its submission{tail}",
+            "At {} commands per second: {} from when a command was due, {} from its submission{tail}",
             si(self.asked_iops),
-            micros(total.latency_us_average),
-            micros(self.from_submission_us_average)
+            average(total.latency_us_average),
+            micros_or_none(self.from_submission_us_average)
         )];
         if self.is_behind {
             said.push(format!(

@@ -180,27 +180,31 @@ impl CpuUse {
 pub(crate) struct CommandFigures {
     /// Those that succeeded.
     pub(crate) count: u64,
-    /// Mean latency, 0 when nothing completed.
-    pub(crate) latency_us_average: f64,
-    /// 99th percentile of the latency, 0 when nothing completed.
-    pub(crate) latency_us_p99: f64,
+    /// Mean latency, when one completed and it was recorded.
+    pub(crate) latency_us_average: Option<f64>,
+    /// 99th percentile of the latency, when one completed and it was recorded.
+    pub(crate) latency_us_p99: Option<f64>,
 }
 
 impl CommandFigures {
     pub(crate) fn from_histogram_ns(ns: &Histogram<u64>) -> Self {
-        let (average, p99) =
-            if ns.is_empty() { (0.0, 0.0) } else { (ns.mean(), ns.value_at_percentile(99.0) as f64) };
-        Self { count: ns.len(), latency_us_average: average / 1e3, latency_us_p99: p99 / 1e3 }
+        let us = |ns_of: fn(&Histogram<u64>) -> f64| (!ns.is_empty()).then(|| ns_of(ns) / 1e3);
+        Self {
+            count: ns.len(),
+            latency_us_average: us(Histogram::mean),
+            latency_us_p99: us(|ns| ns.value_at_percentile(99.0) as f64),
+        }
     }
 
     /// In words.
     pub(super) fn sentence(&self) -> String {
-        let (average, p99) = (micros(self.latency_us_average), micros(self.latency_us_p99));
-        format!("{}, {average} average, {p99} p99", thousands(self.count as f64))
+        let named = [(self.latency_us_average, "average"), (self.latency_us_p99, "p99")];
+        let told = named.into_iter().filter_map(|(us, name)| Some(format!(", {} {name}", micros(us?))));
+        thousands(self.count as f64) + &told.collect::<String>()
     }
 
     pub(super) fn is_finite(&self) -> bool {
-        self.latency_us_average.is_finite() && self.latency_us_p99.is_finite()
+        [self.latency_us_average, self.latency_us_p99].into_iter().flatten().all(f64::is_finite)
     }
 }
 
@@ -251,7 +255,7 @@ mod tests {
     #[test]
     fn commands_that_are_counted_apart_have_their_figures() {
         let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
-        assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "0, 0 µs average, 0 µs p99");
+        assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "0");
         ns.record_n(2_000, 1000).expect("the range grows");
         assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "1,000, 2.00 µs average, 2.00 µs p99");
     }

@@ -1,7 +1,7 @@
 //! What a run comes down to: the points worth naming, and the sentence at the top of the report.
 
 use super::model::{Point, Run};
-use super::scale::{micros, si};
+use super::scale::{average, micros, si};
 use crate::count::count;
 
 /// Phases that the sentence at the top names.
@@ -92,21 +92,20 @@ impl<'a> Summary<'a> {
         let threads = count(u64::from(peak.threads), "thread");
         let best = format!("{} at depth {} on {threads}", iops(peak.total.iops), peak.depth);
         if self.sweep() == Sweep::Depth {
-            let average = micros(quiet.total.latency_us_average);
-            return format!("{best}; {average} average at depth {}", quiet.depth);
+            return format!("{best}; {} at depth {}", average(quiet.total.latency_us_average), quiet.depth);
         }
-        let average = micros(peak.total.latency_us_average);
+        let average = average(peak.total.latency_us_average);
         match p99(peak) {
-            Some(p99) => format!("{best}; {average} average, {} at the 99th percentile", micros(p99)),
-            None => format!("{best}; {average} average"),
+            Some(p99) => format!("{best}; {average}, {} at the 99th percentile", micros(p99)),
+            None => format!("{best}; {average}"),
         }
     }
 
     /// The rate and the average latency of each phase, as far as a sentence goes.
     fn phases(self) -> String {
         let phase = |point: &Point| {
-            let average = micros(point.total.latency_us_average);
-            format!("{}: {}, {average} average", super::place(point), iops(point.total.iops))
+            let average = average(point.total.latency_us_average);
+            format!("{}: {}, {average}", super::place(point), iops(point.total.iops))
         };
         let told: Vec<String> = self.run.points.iter().take(PHASES_TOLD).map(phase).collect();
         let more = self.run.points.len() - told.len();

@@ -97,10 +97,8 @@ pub(crate) fn write_sweep(run: &Run, out: &mut impl Write) -> io::Result<()> {
         write!(out, "{depth:>5}")?;
         for &count in &threads {
             let point = points.iter().find(|point| point.threads == count && point.depth == depth);
-            let figure =
-                |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
             let rate = figure(point.map(|point| point.total.iops));
-            let average = figure(point.map(|point| point.total.latency_us_average));
+            let average = figure(point.and_then(|point| point.total.latency_us_average));
             let tail = figure(point.and_then(p99));
             write!(out, "  |{rate:>11}{average:>11}{tail:>11}")?;
         }
@@ -151,9 +149,14 @@ fn figures(total: &Row, p99: Option<f64>) -> [String; 4] {
     [
         format!("{:.0}", total.iops),
         format!("{:.2}", total.mib_per_second),
-        format!("{:.2}", total.latency_us_average),
-        p99.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}")),
+        figure(total.latency_us_average),
+        figure(p99),
     ]
+}
+
+/// A figure to two digits behind the point; a dash where there is none.
+fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
 }
 
 /// Writes how far the repetitions of points are apart: a line per point with medians, in parentheses the
@@ -163,13 +166,14 @@ pub(crate) fn write_spreads(points: &[Point], out: &mut dyn Write) -> io::Result
     let row = |point: &Point| {
         let spread = point.spread?;
         let two = |spread: Spread| with_ends(spread, |figure| format!("{figure:.2}"));
+        let two_or_dash = |spread: Option<Spread>| spread.map_or_else(|| "-".to_owned(), two);
         Some([
             super::place(point),
             point.repetitions.len().to_string(),
             with_ends(spread.iops, |figure| format!("{figure:.0}")),
             two(spread.mib_per_second),
-            two(spread.latency_us_average),
-            spread.latency_us_p99.map_or_else(|| "-".to_owned(), two),
+            two_or_dash(spread.latency_us_average),
+            two_or_dash(spread.latency_us_p99),
         ])
     };
     let rows: Vec<[String; 6]> = points.iter().filter_map(row).collect();
@@ -186,9 +190,9 @@ pub(super) fn with_ends(spread: Spread, show: impl Fn(f64) -> String) -> String 
 }
 
 fn line(name: &str, width: usize, row: &Row, out: &mut impl Write) -> io::Result<()> {
-    let figures =
-        [row.iops, row.mib_per_second, row.latency_us_average, row.latency_us_min, row.latency_us_max];
-    let figures = figures.map(|figure| format!(" {figure:>10.2}"));
+    let latencies = [row.latency_us_average, row.latency_us_min, row.latency_us_max];
+    let figures = [Some(row.iops), Some(row.mib_per_second)].into_iter().chain(latencies);
+    let figures: Vec<String> = figures.map(|value| format!(" {:>10}", figure(value))).collect();
     writeln!(out, "{name:<width$}:{}", figures.concat())
 }
 

@@ -4,7 +4,10 @@ use hdrhistogram::Histogram;
 
 use super::latency::Distribution;
 use super::table::Percentiles;
-use super::{Latency, Point, Row, RowRates, Run, csv, html, sample, table, write_json};
+use super::{
+    CommandFigures, Latency, Point, Row, RowRates, Run, csv, html, sample, sentence, stalled, table,
+    write_json,
+};
 
 /// Runs a renderer into a string.
 fn rendered(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
@@ -24,9 +27,9 @@ fn document_row() -> Row {
         core: Some(0),
         iops: 102_351.15,
         mib_per_second: 399.81,
-        latency_us_average: 9.76,
-        latency_us_min: 8.55,
-        latency_us_max: 49_644.32,
+        latency_us_average: Some(9.76),
+        latency_us_min: Some(8.55),
+        latency_us_max: Some(49_644.32),
         errors: 0,
         miscompares: 0,
     }
@@ -145,19 +148,52 @@ Depth  |       IOPS    avg(us)    p99(us)  |       IOPS    avg(us)    p99(us)
 
 #[test]
 fn a_total_weighs_the_average_by_rate_and_skips_rows_without_a_command() {
-    let busy = Row { iops: 300.0, latency_us_average: 10.0, latency_us_min: 5.0, ..document_row() };
-    let slow = Row { iops: 100.0, latency_us_average: 50.0, latency_us_min: 7.0, ..document_row() };
-    let idle = Row {
-        iops: 0.0,
-        latency_us_average: 0.0,
-        latency_us_min: 0.0,
-        latency_us_max: 0.0,
+    let row = |iops: f64, average: f64, min: f64| Row {
+        iops,
+        latency_us_average: Some(average),
+        latency_us_min: Some(min),
         ..document_row()
     };
-    let total = Row::total(&[busy, slow, idle.clone()]);
-    assert_eq!((total.iops, total.latency_us_average, total.latency_us_min), (400.0, 20.0, 5.0));
+    let idle = idle_row();
+    let total = Row::total(&[row(300.0, 10.0, 5.0), row(100.0, 50.0, 7.0), idle.clone()]);
+    assert_eq!((total.iops, total.latency_us_average, total.latency_us_min), (400.0, Some(20.0), Some(5.0)));
     let nothing = Row::total(&[idle]);
-    assert_eq!((nothing.iops, nothing.latency_us_average, nothing.latency_us_min), (0.0, 0.0, 0.0));
+    assert_eq!((nothing.iops, nothing.latency_us_average, nothing.latency_us_min), (0.0, None, None));
+}
+
+/// A row in which no command completed.
+fn idle_row() -> Row {
+    Row {
+        iops: 0.0,
+        mib_per_second: 0.0,
+        latency_us_average: None,
+        latency_us_min: None,
+        latency_us_max: None,
+        ..document_row()
+    }
+}
+
+#[test]
+fn a_point_without_a_completion_has_no_latency_in_any_form() {
+    let mut run = sample::single(1, 1);
+    let mut point = point_of(vec![idle_row()]);
+    run.points = vec![point.clone()];
+    let told = "no command completed in the time measured: threads 1, depth 1";
+    assert_eq!(stalled(&run).as_deref(), Some(told));
+    let table = rendered(|out| table::write(&point, Percentiles::Line, out));
+    assert!(table.contains("0.00       0.00          -          -          -"), "{table}");
+    let json = rendered(|out| write_json(&run, out));
+    assert!(json.contains("\"latency_us_average\": null"), "{json}");
+    assert_eq!(serde_json::from_str::<Run>(&json).expect("a run"), run);
+    assert!(rendered(|out| csv::write(&run, out)).contains(",0.00,0.00,,,,,,,,0,0,"), "empty fields");
+    assert!(page(&run).contains("no completions"));
+    assert!(sentence(&run).ends_with("; no completions"), "{}", sentence(&run));
+    // Deallocations are commands, too.
+    let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
+    ns.record(1000).expect("the range grows");
+    point.trims = Some(CommandFigures::from_histogram_ns(&ns));
+    run.points = vec![point];
+    assert_eq!(stalled(&run), None);
 }
 
 #[test]
@@ -167,7 +203,7 @@ fn a_row_converts_nanoseconds_and_bytes() {
     let rates = RowRates { seconds: 2.0, bytes: 512 * 4096, errors: 1, miscompares: 0 };
     let row = Row::from_histogram_ns("x".to_owned(), 3, &ns, rates);
     assert_eq!((row.iops, row.mib_per_second, row.core, row.errors), (256.0, 1.0, Some(3), 1));
-    assert_eq!((row.latency_us_average, row.latency_us_min), (1.0, 1.0));
+    assert_eq!((row.latency_us_average, row.latency_us_min), (Some(1.0), Some(1.0)));
 }
 
 #[test]
@@ -184,14 +220,14 @@ fn buckets_keep_every_command_in_ascending_order_and_end_at_the_longest() {
 }
 
 #[test]
-fn an_empty_histogram_has_no_latency_and_a_row_of_zeros() {
+fn an_empty_histogram_has_no_latency_and_neither_has_its_row() {
     let ns = Histogram::<u64>::new(3).expect("three digits are allowed");
     assert_eq!(Latency::from_histogram_ns(&ns), None);
     let rates = RowRates { seconds: 1.0, bytes: 0, errors: 9, miscompares: 0 };
     let row = Row::from_histogram_ns("x".to_owned(), 0, &ns, rates);
     assert_eq!(
         (row.iops, row.latency_us_average, row.latency_us_min, row.latency_us_max),
-        (0.0, 0.0, 0.0, 0.0)
+        (0.0, None, None, None)
     );
 }
 
@@ -219,7 +255,7 @@ fn json_comes_back_as_it_was() {
 #[test]
 fn json_refuses_what_it_could_not_read_back() {
     let mut run = sample::single(1, 32);
-    run.points[0].total.latency_us_max = f64::INFINITY;
+    run.points[0].total.latency_us_max = Some(f64::INFINITY);
     let error = write_json(&run, &mut Vec::new()).expect_err("infinity is not JSON");
     assert_eq!(error.to_string(), "a figure of the point of 1 thread at depth 32 is not a finite number");
 }
@@ -365,7 +401,7 @@ fn phases_are_told_by_their_names_and_not_swept() {
         "{text}"
     );
     assert!(text.contains("for keys and values") && text.contains("1,000 commands of each thread"), "{text}");
-    let sentence = super::sentence(&run);
+    let sentence = sentence(&run);
     assert!(sentence.starts_with("write: ") && sentence.contains("; read: "), "{sentence}");
     let json = rendered(|out| write_json(&run, out));
     assert_eq!(serde_json::from_str::<Run>(&json).expect("what was written can be read"), run);
@@ -442,7 +478,7 @@ fn the_page_hands_out_the_very_json_of_the_run() {
         assert_eq!(text.matches("<script").count(), 2, "the data and the page's own script");
     }
     assert!(text_of_link(&page(&run)).contains("download="));
-    run.points[0].total.latency_us_max = f64::INFINITY;
+    run.points[0].total.latency_us_max = Some(f64::INFINITY);
     assert!(!page(&run).contains("id=\"data\""), "there is no JSON of it");
 }
 

@@ -5,7 +5,6 @@ mod kv_db_bench;
 mod report;
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::exit::usage;
+use crate::file;
 use crate::preload::{Library, find_program};
 
 pub(crate) use kv_db_bench::KvDbBench;
@@ -29,6 +29,9 @@ const KV_FLAGS: &str = "libkv_rocksdb_flags.so";
 
 /// The device with the pairs, for `libkv_rocksdb.so`.
 const KV_DEVICE_VARIABLE: &str = "UNVME_KV_ROCKSDB";
+
+/// Bytes of a program at most; db_bench with all its symbols has some hundred MiB.
+const PROGRAM_BYTES_MAX: u64 = 4 << 30;
 
 /// Where they are: a folder.
 const FOLDER_VARIABLE: &str = "UNVME_ROCKSDB";
@@ -123,6 +126,6 @@ fn preloaded(program: &Path, library: &'static str, flags: &str) -> Result<Comma
 
 /// Whether a program has these bytes inside.
 fn has(program: &Path, bytes: &[u8]) -> Result<bool> {
-    let all = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+    let all = file::read(program, PROGRAM_BYTES_MAX, "a program of RocksDB")?;
     Ok(all.windows(bytes.len()).any(|some| some == bytes))
 }

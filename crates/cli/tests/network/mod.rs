@@ -1,4 +1,5 @@
 //! Servers of the network and their hosts, as tests name them.
+#![allow(dead_code)] // Each test file uses a part of it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -12,16 +12,16 @@ mod result;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
 use self::lines::{Recording, Simulated};
 use self::result::{Outcome, Side};
 use crate::exit::usage;
+use crate::file;
 use crate::output::Output;
 use crate::perf;
 use crate::report::experiment;
@@ -93,11 +93,6 @@ fn simulated(path: &Path) -> Result<Simulated> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
-    let mut bytes = Vec::new();
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| format!("read {}", path.display()))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(usage(format!("{}: at most 64 MiB are expected", path.display())));
-    }
+    let bytes = file::read(path, BYTES_MAX, "a recording, or what unvme sim has written")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -27,6 +27,10 @@ use unvme_fs::{
     Time, Vnode,
 };
 
+use super::options::Synchronous;
+use super::pages::Invalidator;
+use super::privileges::drop_privileges;
+
 /// How long the kernel may keep what it was told.
 const KEEP: Duration = Duration::from_secs(3600);
 
@@ -35,13 +39,26 @@ const WRITE_MAX: u32 = 1 << 20;
 
 const SHARDS: usize = 64;
 
-/// Files that the kernel knows, and how often it was told of each.
-type Known = HashMap<u64, (Vnode, u64)>;
+/// A file that the kernel knows.
+#[derive(Default)]
+struct KnownFile {
+    /// `None` for an inode that could not be read when a listing named it.
+    node: Option<Vnode>,
+    /// Lookups that the kernel has not forgotten yet.
+    lookups: u64,
+    /// The kernel has read or written pages of it since it knows it, and may have them in its page cache.
+    has_pages: bool,
+}
+
+/// Files that the kernel knows, by inode number.
+type Known = HashMap<u64, KnownFile>;
 
 /// The file system.
 pub(super) struct Fuse {
     fs: FileSystem,
     known: Box<[Mutex<Known>]>,
+    synchronous: Synchronous,
+    invalidator: Invalidator,
 }
 
 thread_local! {
@@ -98,7 +115,7 @@ fn attr(found: &Attributes) -> FileAttr {
     }
 }
 
-/// In place of the attributes of a name that there is not: its inode number says so.
+/// The attributes of a negative entry, which FUSE marks by inode number 0.
 const NOBODY: FileAttr = FileAttr {
     ino: INodeNo(0),
     size: 0,
@@ -117,9 +134,27 @@ const NOBODY: FileAttr = FileAttr {
     flags: 0,
 };
 
+/// The attributes of a name in a listing whose inode cannot be read. The size is out of range, so that the
+/// kernel (`fuse_invalid_attr`) shows the name, keeps no attributes, and sends a FORGET; a kernel without
+/// that check asks again before it uses them, because they expire at once ([`UNKNOWN_KEEP`]).
+fn unknown(entry: &unvme_fs::Entry) -> FileAttr {
+    FileAttr { ino: INodeNo(entry.ino), size: u64::MAX, kind: kind_of(entry.file_type), ..NOBODY }
+}
+
+/// How long the kernel may keep attributes that are not known.
+const UNKNOWN_KEEP: Duration = Duration::ZERO;
+
+/// A time of SETATTR. fuser 0.18 subtracts the nanoseconds of a time before 1970, which count forward from
+/// its seconds (`struct timespec`): seconds and nanoseconds are what it has subtracted.
 fn time_of(time: TimeOrNow) -> Time {
     match time {
-        TimeOrNow::SpecificTime(time) => Time::from(time),
+        TimeOrNow::SpecificTime(time) => match time.duration_since(UNIX_EPOCH) {
+            Ok(_) => Time::from(time),
+            Err(before) => Time {
+                seconds: 0i64.wrapping_sub_unsigned(before.duration().as_secs()),
+                nanoseconds: before.duration().subsec_nanos(),
+            },
+        },
         TimeOrNow::Now => Time::now(),
     }
 }
@@ -129,11 +164,17 @@ fn has(flags: OpenFlags, wanted: OFlags) -> bool {
 }
 
 impl Fuse {
-    pub(super) fn new(fs: FileSystem) -> io::Result<Self> {
+    pub(super) fn new(
+        fs: FileSystem,
+        synchronous: Synchronous,
+        invalidator: Invalidator,
+    ) -> io::Result<Self> {
         let root = fs.root().map_err(|e| io::Error::other(e.to_string()))?;
         let known: Box<[Mutex<Known>]> = (0..SHARDS).map(|_| Mutex::default()).collect();
-        lock(&known[root.ino() as usize % SHARDS]).insert(root.ino(), (root, 1));
-        Ok(Self { fs, known })
+        let ino = root.ino();
+        let first = KnownFile { node: Some(root), lookups: 1, has_pages: false };
+        lock(&known[ino as usize % SHARDS]).insert(ino, first);
+        Ok(Self { fs, known, synchronous, invalidator })
     }
 
     fn shard(&self, ino: u64) -> &Mutex<Known> {
@@ -141,26 +182,49 @@ impl Fuse {
     }
 
     fn node(&self, ino: INodeNo) -> Result<Vnode> {
-        if let Some((node, _)) = lock(self.shard(ino.0)).get(&ino.0) {
-            return Ok(node.clone());
+        if let Some(node) = lock(self.shard(ino.0)).get(&ino.0).and_then(|known| known.node.clone()) {
+            return Ok(node);
         }
         self.fs.node(ino.0).map_err(errno)
+    }
+
+    /// The file of a request that reads or writes pages of the kernel's cache, before it does so.
+    fn node_of_pages(&self, ino: INodeNo) -> Result<Vnode> {
+        if let Some(known) = lock(self.shard(ino.0)).get_mut(&ino.0) {
+            known.has_pages = true;
+            if let Some(node) = &known.node {
+                return Ok(node.clone());
+            }
+        }
+        self.fs.node(ino.0).map_err(errno)
+    }
+
+    /// Whether the kernel may have pages of a file that it got before now.
+    fn has_pages(&self, ino: INodeNo) -> bool {
+        lock(self.shard(ino.0)).get(&ino.0).is_none_or(|known| known.has_pages)
     }
 
     /// The kernel is told of a file once more.
     fn tell(&self, node: &Vnode) -> (FileAttr, Generation) {
         let found = node.attributes();
         let mut shard = lock(self.shard(found.ino));
-        shard.entry(found.ino).or_insert_with(|| (node.clone(), 0)).1 += 1;
+        let known = shard.entry(found.ino).or_default();
+        known.node.get_or_insert_with(|| node.clone());
+        known.lookups += 1;
         (attr(&found), Generation(found.generation.into()))
+    }
+
+    /// Counts a lookup of an inode that could not be read: the kernel takes it back with a FORGET.
+    fn tell_unknown(&self, ino: u64) {
+        lock(self.shard(ino)).entry(ino).or_default().lookups += 1;
     }
 
     fn forgotten(&self, ino: u64, times: u64) {
         let mut shard = lock(self.shard(ino));
         let gone = match shard.get_mut(&ino) {
-            Some((_, known)) => {
-                *known = known.saturating_sub(times);
-                *known == 0
+            Some(known) => {
+                known.lookups = known.lookups.saturating_sub(times);
+                known.lookups == 0
             }
             None => false,
         };
@@ -175,7 +239,36 @@ impl Fuse {
     }
 
     fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Result<Vnode> {
-        self.node(parent)?.create(name.as_bytes(), new, &Self::who(req)).map_err(errno)
+        let directory = self.node(parent)?;
+        let node = directory.create(name.as_bytes(), new, &Self::who(req)).map_err(errno)?;
+        self.settle_names(&directory)?;
+        Ok(node)
+    }
+
+    /// Makes changes of names in a directory durable, with `sync` or `dirsync`. Both directories of a
+    /// renaming are changed by one transaction: either of them will do.
+    fn settle_names(&self, directory: &Vnode) -> Result<()> {
+        if self.synchronous == Synchronous::Nothing { Ok(()) } else { directory.sync().map_err(errno) }
+    }
+
+    /// Makes a change of a file durable, with `sync`.
+    fn settle(&self, node: &Vnode) -> Result<()> {
+        if self.synchronous == Synchronous::Everything { node.sync().map_err(errno) } else { Ok(()) }
+    }
+
+    /// Does something to a file, and makes it durable with `sync`.
+    fn alter<R>(&self, ino: INodeNo, act: impl FnOnce(&Vnode) -> unvme_fs::Result<R>) -> Result<R> {
+        let node = self.node(ino)?;
+        let done = act(&node).map_err(errno)?;
+        self.settle(&node)?;
+        Ok(done)
+    }
+
+    /// Does something to the names of a directory, and makes it durable with `sync` or `dirsync`.
+    fn alter_names(&self, ino: INodeNo, act: impl FnOnce(&Vnode) -> unvme_fs::Result<()>) -> Result<()> {
+        let directory = self.node(ino)?;
+        act(&directory).map_err(errno)?;
+        self.settle_names(&directory)
     }
 
     fn enter(&self, made: Result<Vnode>, reply: ReplyEntry) {
@@ -202,6 +295,7 @@ impl Fuse {
         if *new != NewAttributes::default() {
             node.set_attributes(new, &Self::who(req)).map_err(errno)?;
         }
+        self.settle(&node)?;
         Ok(attr(&node.attributes()))
     }
 
@@ -210,12 +304,11 @@ impl Fuse {
         if is_data { node.sync_data() } else { node.sync() }.map_err(errno)
     }
 
-    fn write(&self, ino: INodeNo, offset: u64, data: &[u8], flags: OpenFlags) -> Result<u32> {
-        let node = self.node(ino)?;
+    fn write(&self, node: &Vnode, offset: u64, data: &[u8], flags: OpenFlags) -> Result<u32> {
         let is_direct = has(flags, OFlags::DIRECT);
         let written = if is_direct { node.write_direct(offset, data) } else { node.write_at(offset, data) };
         let written = written.map_err(errno)?;
-        if has(flags, OFlags::DSYNC | OFlags::SYNC) {
+        if has(flags, OFlags::DSYNC | OFlags::SYNC) || self.synchronous == Synchronous::Everything {
             node.sync_data().map_err(errno)?;
         }
         Ok(written as u32)
@@ -344,13 +437,11 @@ impl Filesystem for Fuse {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let at = self.node(parent);
-        answer(at.and_then(|at| at.unlink(name.as_bytes(), &Self::who(req)).map_err(errno)), reply);
+        answer(self.alter_names(parent, |at| at.unlink(name.as_bytes(), &Self::who(req))), reply);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let at = self.node(parent);
-        answer(at.and_then(|at| at.rmdir(name.as_bytes(), &Self::who(req)).map_err(errno)), reply);
+        answer(self.alter_names(parent, |at| at.rmdir(name.as_bytes(), &Self::who(req))), reply);
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -375,14 +466,17 @@ impl Filesystem for Fuse {
         let done = self.node(parent).and_then(|from| {
             let to = self.node(newparent)?;
             let how = Rename::from_flags(flags.bits()).map_err(errno)?;
-            from.rename(name.as_bytes(), (&to, newname.as_bytes()), how, &Self::who(req)).map_err(errno)
+            from.rename(name.as_bytes(), (&to, newname.as_bytes()), how, &Self::who(req)).map_err(errno)?;
+            self.settle_names(&to)
         });
         answer(done, reply);
     }
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let linked = self.node(ino).and_then(|node| {
-            node.link(&self.node(newparent)?, newname.as_bytes(), &Self::who(req)).map_err(errno)?;
+            let directory = self.node(newparent)?;
+            node.link(&directory, newname.as_bytes(), &Self::who(req)).map_err(errno)?;
+            self.settle_names(&directory)?;
             Ok(node)
         });
         self.enter(linked, reply);
@@ -401,10 +495,13 @@ impl Filesystem for Fuse {
         offset: u64,
         size: u32,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let node = match self.node(ino) {
+        // Only direct I/O has an owner: of a file that is open for it, pages may be mapped and read, too.
+        let is_direct = lock_owner.is_some();
+        let found = if is_direct { self.node(ino) } else { self.node_of_pages(ino) };
+        let node = match found {
             Ok(node) => node,
             Err(e) => return reply.error(e),
         };
@@ -434,10 +531,17 @@ impl Filesystem for Fuse {
         data: &[u8],
         _write_flags: WriteFlags,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match Self::write(self, ino, offset, data, flags) {
+        // A write of pages holds their locks until the reply, so nothing invalidates them before.
+        let is_direct = lock_owner.is_some();
+        let node = if is_direct { self.node(ino) } else { self.node_of_pages(ino) };
+        let done = node.and_then(|node| Self::write(self, &node, offset, data, flags));
+        if is_direct && self.has_pages(ino) {
+            return self.invalidator.reply_after(ino, (offset, data.len()), done, reply);
+        }
+        match done {
             Ok(written) => reply.written(written),
             Err(e) => reply.error(e),
         }
@@ -487,7 +591,7 @@ impl Filesystem for Fuse {
             Ok(node) => node,
             Err(e) => return reply.error(e),
         };
-        let mut from = offset;
+        let (mut from, mut is_empty) = (offset, true);
         loop {
             let mut entries = Vec::with_capacity(SOME);
             let take = |entry| {
@@ -495,23 +599,41 @@ impl Filesystem for Fuse {
                 if entries.len() < SOME { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
             if let Err(e) = node.list(from, take) {
-                return if from == offset { reply.error(errno(e)) } else { reply.ok() };
+                // An empty reply is the end of the directory. After a reply with names the kernel asks again
+                // from the last of them, and gets the error then.
+                return if is_empty { reply.error(errno(e)) } else { reply.ok() };
             }
             let Some(last) = entries.last() else { return reply.ok() };
             from = last.cookie;
             for entry in entries {
                 let name = OsStr::from_bytes(&entry.name);
-                // Who may list may know what is there; whether he may go on from there, the kernel asks.
-                // Removed since: not shown.
-                let Ok(node) = node.lookup(&entry.name, &Credentials::root()) else { continue };
-                let found = node.attributes();
-                let generation = Generation(found.generation.into());
-                if reply.add(INodeNo(found.ino), entry.cookie, name, &KEEP, &attr(&found), generation) {
+                // Listing needs no search permission; the kernel checks that for what follows.
+                let found = match node.lookup(&entry.name, &Credentials::root()) {
+                    Ok(found) => Some(found),
+                    // Removed since it was listed.
+                    Err(Error::Posix(unvme_fs::Errno::NOENT)) => continue,
+                    // The name exists: LOOKUP and GETATTR report the error.
+                    Err(e) => {
+                        tracing::debug!("{name:?}: {e}");
+                        None
+                    }
+                };
+                let attributes = found.as_ref().map(Vnode::attributes);
+                let (keep, attr, generation) = match &attributes {
+                    Some(found) => (KEEP, attr(found), found.generation),
+                    None => (UNKNOWN_KEEP, unknown(&entry), 0),
+                };
+                if reply.add(attr.ino, entry.cookie, name, &keep, &attr, Generation(generation.into())) {
                     return reply.ok();
                 }
-                // The kernel does not count these two.
-                if entry.name != b"." && entry.name != b".." {
-                    self.tell(&node);
+                is_empty = false;
+                // The kernel counts no lookup of `.` and `..`.
+                match found {
+                    _ if entry.name == b"." || entry.name == b".." => {}
+                    Some(found) => {
+                        self.tell(&found);
+                    }
+                    None => self.tell_unknown(entry.ino),
                 }
             }
         }
@@ -537,12 +659,11 @@ impl Filesystem for Fuse {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let node = self.node(ino);
-        let set = |node: Vnode| {
+        let set = |node: &Vnode| {
             let how = SetXattr::from_flags(flags)?;
             node.set_xattr(name.as_bytes(), value, how, &Self::who(req))
         };
-        answer(node.and_then(|node| set(node).map_err(errno)), reply);
+        answer(self.alter(ino, set), reply);
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -564,9 +685,7 @@ impl Filesystem for Fuse {
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let node = self.node(ino);
-        let remove = |node: Vnode| node.remove_xattr(name.as_bytes(), &Self::who(req)).map_err(errno);
-        answer(node.and_then(remove), reply);
+        answer(self.alter(ino, |node| node.remove_xattr(name.as_bytes(), &Self::who(req))), reply);
     }
 
     fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
@@ -609,7 +728,7 @@ impl Filesystem for Fuse {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -618,9 +737,12 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         let Some(end) = offset.checked_add(length) else { return reply.error(Errno::EFBIG) };
-        let node = self.node(ino);
-        let allocate = |node: Vnode| node.allocate(offset..end, Allocation::from_mode(mode)?);
-        answer(node.and_then(|node| allocate(node).map_err(errno)), reply);
+        let allocate = |node: &Vnode| {
+            let how = Allocation::from_mode(mode)?;
+            drop_privileges(req, node)?;
+            node.allocate(offset..end, how)
+        };
+        answer(self.alter(ino, allocate), reply);
     }
 
     fn lseek(
@@ -647,7 +769,7 @@ impl Filesystem for Fuse {
 
     fn copy_file_range(
         &self,
-        _req: &Request,
+        req: &Request,
         ino_in: INodeNo,
         _fh_in: FileHandle,
         offset_in: u64,
@@ -661,8 +783,10 @@ impl Filesystem for Fuse {
         // The answer has 32 bits.
         let len = len.min(1 << 30);
         let copied = self.node(ino_in).and_then(|from| {
-            let to = self.node(ino_out)?;
-            from.copy_range(offset_in, &to, offset_out, len).map_err(errno)
+            self.alter(ino_out, |to| {
+                drop_privileges(req, to)?;
+                from.copy_range(offset_in, to, offset_out, len)
+            })
         });
         match copied {
             Ok(bytes) => reply.written(bytes as u32),

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use unvme_guide::config::SsdType;
 use unvme_guide::session::{Member, Session};
 use unvme_guide::{DeviceConfig, SdkConfig};
 
 use super::args::{KvPerf, RANGE_LAST_KV, RANGE_LAST_LBA};
 use crate::exit::usage;
+use crate::file;
 use crate::guide::ids::{Ids, Workload};
 use crate::guide::load_configuration;
 use crate::guide::pair::{Content, KeyForm, Pair, Pairs, VALUE_BYTES_MAX, Values};
@@ -222,6 +223,9 @@ fn check_fits(plan: &Plan, member: &Member, blend: bool) -> Result<()> {
     }
 }
 
+/// Bytes of a file of pairs at most.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
 /// Pairs of a file.
 pub(super) type Listed = Arc<Vec<Pair>>;
 
@@ -231,7 +235,7 @@ pub(super) fn listed(args: &KvPerf) -> Result<Option<Listed>> {
 }
 
 fn read_pairs(path: &Path) -> Result<Listed> {
-    let text = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let text = file::read(path, FILE_BYTES_MAX, "a pair in each line")?;
     let pairs = parse_pairs(&text);
     let pairs = pairs.map_err(|(line, reason)| usage(format!("{}:{line}: {reason}", path.display())))?;
     Ok(Arc::new(pairs))

@@ -142,8 +142,10 @@ pub(super) fn results(results: &Results<'_>) -> String {
     for (kind, name) in KINDS {
         value_bytes += operations(&mut out, results, kind, name);
     }
-    let us = elapsed.as_micros().max(1) as f64;
-    out += &format!("Latency: {:.4} usec\n", us / record.operations().max(1) as f64);
+    out += &match record.operations() {
+        0 => "Latency: no completions\n".to_owned(),
+        count => format!("Latency: {:.4} usec\n", elapsed.as_micros().max(1) as f64 / count as f64),
+    };
     out += &format!("OPS/sec: {:.2}, ", results.ops_per_second());
     if !results.is_blend() {
         let kilobytes = value_bytes as f64 / 1024.0;

@@ -1,5 +1,7 @@
 //! `write`, `read`, `delete`, `exist`.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -130,8 +132,11 @@ impl Write {
             return Err(usage("write: an offset is not supported; a value is written whole"));
         }
         let key = self.key.bytes()?;
-        let mut value =
-            std::fs::read(&self.value).with_context(|| format!("read {}", self.value.display()))?;
+        let what = || format!("read {}", self.value.display());
+        let mut value = Vec::new();
+        // What is longer is cut.
+        let file = File::open(&self.value).with_context(what)?;
+        file.take(self.size.into()).read_to_end(&mut value).with_context(what)?;
         let there = value.len();
         value.resize(self.size as usize, 0);
         self.common.show_pair(

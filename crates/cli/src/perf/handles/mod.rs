@@ -78,7 +78,10 @@ pub(super) fn run(args: &Perf, stop: &AtomicBool) -> Result<()> {
         None if interrupted => {
             Err(Interrupted("interrupted: runs are shorter, or missing".to_owned()).into())
         }
-        None => Ok(()),
+        None => match outcome.stalled() {
+            Some(what) => Err(Failed(what).into()),
+            None => Ok(()),
+        },
     }
 }
 

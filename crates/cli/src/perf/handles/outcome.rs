@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::report::scale::NO_COMPLETIONS;
 use crate::report::{DeviceIdentity, Distribution, Machine};
 
 /// Everything that was found out.
@@ -48,7 +49,8 @@ pub(super) struct Figures {
     pub(super) name: String,
     pub(super) iops: f64,
     pub(super) mib_per_second: f64,
-    pub(super) latency_us_average: f64,
+    /// When a command completed.
+    pub(super) latency_us_average: Option<f64>,
     pub(super) latency: Option<Distribution>,
     /// What its thread took of a processor, in percent.
     pub(super) cpu_percent: f64,
@@ -61,10 +63,10 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// A percentile of the latency in microseconds; 0 when nothing has ended.
-    pub(super) fn percentile(&self, percent: f64) -> f64 {
+    /// A percentile of the latency in microseconds; `None` when no command completed.
+    pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
         let all = self.latency.iter().flat_map(|latency| &latency.percentiles);
-        all.clone().find(|at| (at.percent - percent).abs() < 1e-9).map_or(0.0, |at| at.us)
+        all.clone().find(|at| (at.percent - percent).abs() < 1e-9).map(|at| at.us)
     }
 }
 
@@ -75,21 +77,34 @@ impl Outcome {
         self.runs.iter().filter_map(own)
     }
 
+    /// The handles of which no command completed, in words; `None` when some did of each.
+    pub(super) fn stalled(&self) -> Option<String> {
+        let all = self.runs.iter().flat_map(|run| run.handles.iter().map(move |own| (run, own)));
+        let stalled = all.filter(|(_, own)| own.iops <= 0.0);
+        let told: Vec<String> = stalled.map(|(run, own)| format!("{} of {}", own.name, run.name)).collect();
+        (!told.is_empty()).then(|| format!("no command completed in the time measured: {}", told.join("; ")))
+    }
+
     /// What the first one waits at most, of all but one in a hundred, in one sentence.
     pub(super) fn sentence(&self) -> String {
         let Some(first) = self.handles.first() else { return String::new() };
-        let p99: Vec<(&str, f64)> =
+        let p99: Vec<(&str, Option<f64>)> =
             self.of(&first.name).map(|(run, own)| (run.name.as_str(), own.percentile(99.0))).collect();
         match p99.as_slice() {
             [] => format!("{}: nothing was measured.", first.name),
-            [(_, alone)] => format!("{}: {alone:.1} us at the 99th percentile.", first.name),
+            [(_, None)] => format!("{}: no command completed.", first.name),
+            [(_, Some(alone))] => format!("{}: {alone:.1} us at the 99th percentile.", first.name),
             [(_, alone), others @ ..] => {
-                let times = |us: f64| if *alone > 0.0 { us / alone } else { 0.0 };
-                let beside: Vec<String> = others
-                    .iter()
-                    .map(|(name, us)| format!("{us:.1} us ({:.1} times) {name}", times(*us)))
-                    .collect();
-                format!("{}: {alone:.1} us at the 99th percentile alone, {}.", first.name, beside.join(", "))
+                let none = || NO_COMPLETIONS.to_owned();
+                let shown = |us: Option<f64>| us.map_or_else(none, |us| format!("{us:.1} us"));
+                let times = |us: Option<f64>| match (us, alone.filter(|&alone| alone > 0.0)) {
+                    (Some(us), Some(alone)) => format!(" ({:.1} times)", us / alone),
+                    _ => String::new(),
+                };
+                let together: Vec<String> =
+                    others.iter().map(|(name, us)| format!("{}{} {name}", shown(*us), times(*us))).collect();
+                let alone = shown(*alone);
+                format!("{}: {alone} at the 99th percentile alone, {}.", first.name, together.join(", "))
             }
         }
     }

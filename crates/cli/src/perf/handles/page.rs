@@ -67,7 +67,7 @@ fn cards(outcome: &Outcome) -> Vec<Card> {
         .of(&first.name)
         .map(|(run, own)| Card {
             title: format!("{}, 99th percentile", first.name),
-            figure: format!("{:.1}", own.percentile(99.0)),
+            figure: own.percentile(99.0).map_or_else(|| "-".to_owned(), |us| format!("{us:.1}")),
             unit: "us",
             note: run.name.clone(),
         })

@@ -33,12 +33,13 @@ pub(super) fn write(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
 }
 
 pub(super) fn row(own: &Figures) -> [String; 10] {
-    let us = |percent| format!("{:.1}", own.percentile(percent));
+    let shown = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
+    let us = |percent| shown(own.percentile(percent));
     [
         own.name.clone(),
         format!("{:.0}", own.iops),
         format!("{:.1}", own.mib_per_second),
-        format!("{:.1}", own.latency_us_average),
+        shown(own.latency_us_average),
         us(50.0),
         us(99.0),
         us(99.9),

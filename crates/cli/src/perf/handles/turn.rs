@@ -21,6 +21,9 @@ use crate::report::Distribution;
 /// Longest wait: Ctrl-C is looked for in between.
 const WAIT_MAX: Duration = Duration::from_millis(20);
 
+/// Longest wait for requests of a handle with a limit after the time is over.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
 /// What is the same for all handles of a run.
 pub(super) struct Turn<'a> {
     pub(super) warmup: Duration,
@@ -79,7 +82,9 @@ pub(super) fn play(handle: &Handle, words: &Words, seed: u64, turn: &Turn<'_>) -
     let cpu_percent = (processor_ns().saturating_sub(processor)) as f64 / seconds / 1e7;
     let samples = own.latencies.len();
     let latencies = own.latencies.clone();
-    while handle.outstanding() > 0 {
+    // What a limit holds back for longer is not waited for: closing the handle ends it.
+    let is_limited = handle.policies().limit.is_some();
+    while handle.outstanding() > 0 && !(is_limited && end.elapsed() >= DRAIN_MAX) {
         own.take(WAIT_MAX);
     }
     let after = handle.statistics().cache;
@@ -90,7 +95,7 @@ pub(super) fn play(handle: &Handle, words: &Words, seed: u64, turn: &Turn<'_>) -
         name: words.name.clone(),
         iops: samples as f64 / seconds,
         mib_per_second: samples as f64 * bytes as f64 / seconds / f64::from(1 << 20),
-        latency_us_average: if samples > 0 { latencies.mean() / 1e3 } else { 0.0 },
+        latency_us_average: (samples > 0).then(|| latencies.mean() / 1e3),
         latency: Distribution::from_histogram_ns(&latencies),
         cpu_percent,
         hit_percent: (asked > 0).then(|| 100.0 * hits as f64 / asked as f64),

@@ -64,6 +64,32 @@ pub(crate) struct Compared {
     pub(crate) base: char,
     pub(crate) other: char,
     pub(crate) metrics: Vec<MetricCompared>,
+    /// Sides with repetitions in which no command completed: their latency is not compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stalled: Vec<Stalled>,
+}
+
+/// Repetitions of a point in which no command completed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Stalled {
+    pub(crate) side: char,
+    pub(crate) repetitions: usize,
+    /// Repetitions of the side.
+    pub(crate) of: usize,
+}
+
+impl Stalled {
+    fn of(side: char, point: &Point) -> Option<Self> {
+        let (repetitions, of) = point.stalled();
+        (repetitions > 0).then_some(Self { side, repetitions, of })
+    }
+
+    /// In words.
+    pub(crate) fn sentence(&self) -> String {
+        let Self { side, repetitions, of } = self;
+        let of = count(*of as u64, "repetition");
+        format!("{side}: no completions in {repetitions} of {of}: its latency is not compared")
+    }
 }
 
 /// A point that only one of two sides has measured.
@@ -120,7 +146,8 @@ impl Metric {
         match self {
             Self::Iops => Some(repetition.iops),
             Self::MibPerSecond => Some(repetition.mib_per_second),
-            Self::LatencyUsAverage => Some(repetition.latency_us_average),
+            // Files of earlier versions say 0 where no command completed.
+            Self::LatencyUsAverage => repetition.latency_us_average.filter(|_| !repetition.is_empty()),
             Self::LatencyUsP99 => repetition.latency_us_p99,
         }
     }
@@ -298,6 +325,10 @@ impl Comparison {
                 base: base.letter,
                 other: other.letter,
                 metrics: Metric::ALL.into_iter().filter_map(compare).collect(),
+                stalled: [(base.letter, point), (other.letter, found)]
+                    .into_iter()
+                    .filter_map(|(side, point)| Stalled::of(side, point))
+                    .collect(),
             });
         }
         for point in &other.run.points {
@@ -312,12 +343,16 @@ impl Comparison {
     pub(crate) fn worse_by_more_than(&self, percent: f64) -> Vec<String> {
         let all =
             self.points.iter().flat_map(|point| point.metrics.iter().map(move |metric| (point, metric)));
-        all.filter(|(_, metric)| metric.worse_percent() > percent)
-            .map(|(point, metric)| {
-                let (name, by) = (metric.metric.name(), metric.worse_percent());
-                format!("{} of {}, {}, is {by:.1} % worse", name, point.other, point.what)
-            })
-            .collect()
+        let worse = all.filter(|(_, metric)| metric.worse_percent() > percent).map(|(point, metric)| {
+            let (name, by) = (metric.metric.name(), metric.worse_percent());
+            format!("{} of {}, {}, is {by:.1} % worse", name, point.other, point.what)
+        });
+        // However few repetitions there are: a side that completes nothing is worse.
+        let stalled = self.points.iter().flat_map(|point| {
+            let others = point.stalled.iter().filter(move |stalled| stalled.side == point.other);
+            others.map(move |stalled| format!("{}, of {}", stalled.sentence(), point.what))
+        });
+        worse.chain(stalled).collect()
     }
 
     /// How many tests there are, and how many say so.

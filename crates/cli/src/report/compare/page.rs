@@ -93,5 +93,8 @@ fn table(page: &mut Markup, point: &Compared) {
             tables::line(page, Some(metric.metric.name()), false, &cells);
         }
     });
+    for stalled in &point.stalled {
+        page.element("p", &[("class", &"note")], stalled.sentence());
+    }
     page.raw("</section>\n");
 }

@@ -11,7 +11,7 @@ fn run(depths: &[u32], factors: &[f64]) -> Run {
         for row in point.rows.iter_mut().chain([&mut point.total]) {
             row.iops *= factor;
             row.mib_per_second *= factor;
-            row.latency_us_average /= factor;
+            row.latency_us_average = row.latency_us_average.map(|us| us / factor);
         }
         point
     };
@@ -53,6 +53,30 @@ fn a_difference_beyond_the_spread_is_shown_and_named() {
         worse[0].contains("IOPS of B, 4 KiB random read, 1 thread, depth 1, is 20.0 % worse"),
         "{worse:?}"
     );
+}
+
+#[test]
+fn a_side_that_completes_nothing_has_no_better_latency() {
+    let stalled = |version: &str| {
+        let mut run = run(&[1], &AROUND);
+        for repetition in &mut run.points[0].repetitions[1..3] {
+            (repetition.iops, repetition.mib_per_second) = (0.0, 0.0);
+            // As earlier versions wrote it.
+            repetition.latency_us_average = (version == "old").then_some(0.0);
+            repetition.latency_us_p99 = None;
+        }
+        run
+    };
+    for version in ["new", "old"] {
+        let comparison = compare(run(&[1], &AROUND), stalled(version));
+        let metrics: Vec<Metric> = comparison.points[0].metrics.iter().map(|it| it.metric).collect();
+        assert_eq!(metrics, [Metric::Iops, Metric::MibPerSecond], "{version}");
+        let told = "B: no completions in 2 of 5 repetitions: its latency is not compared";
+        assert!(text(&comparison).contains(told), "{}", text(&comparison));
+        let worse = comparison.worse_by_more_than(1e6);
+        assert_eq!(worse, [format!("{told}, of {}", comparison.points[0].what)]);
+        assert!(compare(stalled(version), run(&[1], &AROUND)).worse_by_more_than(1e6).is_empty());
+    }
 }
 
 #[test]

@@ -47,5 +47,9 @@ fn table(point: &Compared, out: &mut dyn Write) -> io::Result<()> {
             ]
         })
         .collect();
-    write_table(out, &titles, Rule::None, &rows)
+    write_table(out, &titles, Rule::None, &rows)?;
+    for stalled in &point.stalled {
+        writeln!(out, "{}", stalled.sentence())?;
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use super::super::markup::Markup;
 use super::super::model::{Point, Row, Run, Workload};
 use super::super::scale::{bytes, thousands};
+use super::super::statistics::Spread;
 use super::super::summary::{Summary, Sweep, setting_names};
 use super::super::table::with_ends;
 
@@ -76,11 +77,11 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
         for point in &run.points {
             let mut cells = vec![point.threads.to_string(), point.depth.to_string()];
             cells.extend(rates(&point.total));
-            cells.push(number(point.total.latency_us_min));
+            cells.push(number_or_dash(point.total.latency_us_min));
             if tail {
                 cells.extend([50.0, 99.0, 99.9, 99.99].map(|percent| percentile(point, percent)));
             }
-            cells.push(number(point.total.latency_us_max));
+            cells.push(number_or_dash(point.total.latency_us_max));
             cells
                 .extend(cpu.then(|| point.cpu.map_or_else(String::new, |cpu| format!("{:.1}", cpu.percent))));
             cells.extend((errors > 0).then(|| point.total.errors.to_string()));
@@ -92,14 +93,14 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
             for job in &point.jobs {
                 let mut cells = vec![job.threads.to_string(), job.depth.to_string()];
                 cells.extend(rates(&job.total));
-                cells.push(number(job.total.latency_us_min));
+                cells.push(number_or_dash(job.total.latency_us_min));
                 if tail {
                     let of = |percent| job.latency.as_ref().and_then(|own| own.all.percentile_us(percent));
                     cells.extend(
                         [50.0, 99.0, 99.9, 99.99].map(|percent| of(percent).map_or_else(String::new, number)),
                     );
                 }
-                cells.push(number(job.total.latency_us_max));
+                cells.push(number_or_dash(job.total.latency_us_max));
                 cells.extend(cpu.then(String::new));
                 cells.extend((errors > 0).then(|| job.total.errors.to_string()));
                 cells.extend((miscompares > 0).then(|| job.total.miscompares.to_string()));
@@ -126,10 +127,11 @@ pub(super) fn spreads(page: &mut Markup, run: &Run) {
             let mut cells = vec![point.threads.to_string(), point.depth.to_string()];
             cells.push(point.repetitions.len().to_string());
             cells.push(with_ends(spread.iops, thousands));
-            cells.extend([spread.mib_per_second, spread.latency_us_average].map(|it| with_ends(it, number)));
-            let tail = spread.latency_us_p99;
-            cells.push(tail.map_or_else(|| "-".to_owned(), |tail| with_ends(tail, number)));
-            cells.push(with_ends(spread.latency_us_max, number));
+            cells.push(with_ends(spread.mib_per_second, number));
+            let latencies = [spread.latency_us_average, spread.latency_us_p99, spread.latency_us_max];
+            let dash = || "-".to_owned();
+            let told = |spread: Option<Spread>| spread.map_or_else(dash, |it| with_ends(it, number));
+            cells.extend(latencies.map(told));
             let place = has_settings.then(|| super::super::place(point));
             line(page, place.as_deref(), false, &cells);
         }
@@ -162,7 +164,7 @@ pub(super) fn rows(page: &mut Markup, run: &Run) {
                 let core = row.core.map_or_else(String::new, |core| core.to_string());
                 let mut cells = vec![core, point.threads.to_string(), point.depth.to_string()];
                 cells.extend(rates(row));
-                cells.extend([number(row.latency_us_min), number(row.latency_us_max)]);
+                cells.extend([row.latency_us_min, row.latency_us_max].map(number_or_dash));
                 cells.extend([row.errors.to_string(), row.miscompares.to_string()]);
                 line(page, Some(&row.label), false, &cells);
             }
@@ -265,11 +267,16 @@ fn quoted(word: &str) -> String {
 }
 
 fn rates(row: &Row) -> [String; 3] {
-    [thousands(row.iops), number(row.mib_per_second), number(row.latency_us_average)]
+    [thousands(row.iops), number(row.mib_per_second), number_or_dash(row.latency_us_average)]
 }
 
 fn percentile(point: &Point, percent: f64) -> String {
     let value = point.latency.as_ref().and_then(|latency| latency.all.percentile_us(percent));
+    number_or_dash(value)
+}
+
+/// A figure; a dash where no command completed.
+fn number_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), number)
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::output::{Benchmark, Output};
 use crate::exit::usage;
+use crate::file;
 
 /// Files beyond this are not db_bench's.
 const BYTES_MAX: u64 = 64 << 20;
@@ -236,16 +236,7 @@ impl Latency {
 }
 
 fn text_of(path: &Path) -> Result<String> {
-    let name = path.display();
-    let file = fs::File::open(path).with_context(|| format!("read {name}"))?;
-    let mut bytes = Vec::new();
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(usage(format!(
-            "{name}: more than {} MiB; expected the output of db_bench",
-            BYTES_MAX >> 20
-        )));
-    }
+    let bytes = file::read(path, BYTES_MAX, "the output of db_bench")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
