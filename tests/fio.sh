@@ -4,6 +4,8 @@
 # input gets.
 #
 #   tests/fio.sh ENGINE UNVME
+#
+# fio's own test jobs come from its source: FIO_SRC, or where scripts/fio.sh has put it, beside the engine.
 set -euo pipefail
 engine=$(readlink -f "$1")
 unvme=$(readlink -f "$2")
@@ -91,6 +93,22 @@ good 'several queues, sleeping' "$blocks" "${small[@]}" --queues=3 --completion=
 good 'a rate that is kept' "$blocks" --rw=randread --bs=4k --iodepth=4 --rate_iops=2000 --size=8M --time_based --runtime=2
 rate=$(sed -n '/^{/,/^}/p' out | python3 -c 'import json,sys; print(int(json.load(sys.stdin)["jobs"][0]["read"]["iops"]))')
 if [ "$rate" -gt 2100 ]; then fail "a rate of 2000: $rate"; fi
+good 'commands issued by a thread' "$blocks" --io_submit_mode=offload --iodepth=1 --rw=write --bs=4k --size=4K
+good 'commands issued by threads' "$blocks" "${small[@]}" --io_submit_mode=offload --iodepth=4 --size=1M
+good 'threads on several devices and queues' "$blocks:mem\\:block\\:32M" "${small[@]}" --io_submit_mode=offload \
+  --iodepth=4 --queues=2 --completion=hybrid --size=1M
+good 'a rate that threads keep' "$blocks" --io_submit_mode=offload --rate_iops=500 --rw=randread --bs=4k --iodepth=4 \
+  --size=8M --time_based --runtime=1
+good 'buffered is direct' "$blocks" "${small[@]}" --direct=0 --numjobs=2 --size=1M
+[ "$(grep -c 'direct=0 is as direct=1' out)" = 1 ] || fail 'one note on direct=0 is expected'
+good 'mixed commands verified by their log' "$blocks" --rw=randrw --bs=4k --size=1M --verify=md5 --experimental_verify=1
+says 'verified by the log of writes'
+good 'repeated commands verified' "$blocks" --rw=randwrite --bs=4k --size=1M --verify=md5 --experimental_verify=1
+if grep -q 'verified by the log' out; then fail 'a job of writes alone is repeated'; fi
+good 'a log is written' "$blocks" --rw=randwrite --bs=4k --size=1M --write_iolog="$work/iolog"
+timeout 60 fio --ioengine="$engine" --name=t --read_iolog="$work/iolog" >out 2>&1 || fail 'a log without filename='
+says 'issued rwts: total=0,256,'
+passed=$((passed + 1))
 good 'a latency target' "$blocks" --rw=randread --bs=4k --iodepth=32 --size=8M --time_based --runtime=2 \
   --latency_target=5s --latency_window=200ms --latency_percentile=99
 
@@ -108,6 +126,10 @@ good 'pairs that are not there are asked for' "$pairs" --kv_trim=exist --rw=rand
 good 'misses that are reads' "$pairs" --kv_read_miss=ignore --rw=randread --bs=4k --iodepth=32 --size=8M
 bad 'misses that are errors' 'Key Does Not Exist.*write the pairs first' "$pairs" --rw=randread --bs=4k --size=8M
 bad 'pairs that nobody wrote cannot be verified' 'Key Does Not Exist' "$pairs" "${small[@]}" --rw=randread --verify_only
+bad 'nor by ignoring misses' 'ignores no miss' "$pairs" "${small[@]}" --rw=randread --verify_only --kv_read_miss=ignore
+if grep -q 'or give kv_read_miss=ignore' out; then fail 'an option is advised that was given'; fi
+bad 'a miss that a thread met' 'Key Does Not Exist.*write the pairs first' "$pairs" --rw=randread --bs=4k --size=8M \
+  --io_submit_mode=offload
 
 # Slots of this machine: data stays, jobs of one run share a device, and the next run finds what was written.
 "$unvme" device create 0000:01:00.0 --size 32M >/dev/null
@@ -198,6 +220,31 @@ for file in "$root"/share/unvme/fio/*.fio; do
 done
 fio --ioengine="external:$engine" --name=t --filename="$blocks" "${small[@]}" >out 2>&1 || fail 'external:'
 
+# fio's own test jobs that end with libaio on a file, with the engine in libaio's place, smaller and shorter.
+own() {
+  printf '[global]\nioengine=%s\nfilename=0000.06.00.0\n' "$engine"
+  sed -E -e '/^(ioengine|filename|log_offset|write_iolog)=/d' -e 's/=1G$/=16M/' -e 's/=4G$/=64M/' -e 's/=4g$/=16m/' \
+    -e 's/=100m$/=16m/' -e 's/=10g$/=4m/' -e 's/^iodepth=16$/iodepth=8/' -e 's/^runtime=.*/runtime=1/' \
+    -e 's/^loops=1000000$/loops=100/' "$1"
+}
+
+jobs=${FIO_SRC:-$(dirname "$engine")/fio-$(fio --version | sed 's/^fio-\([0-9]*\.[0-9]*\).*/\1/')}/t/jobs
+[ -f "$jobs/t0026.fio" ] || fail "$jobs is not the folder of fio's own test jobs; give FIO_SRC="
+"$unvme" device create 0000:06:00.0 --size 128M >/dev/null
+for name in t0002-13af05ae-pre t0002-13af05ae-post t0003-0ae2c6e1-pre t0004-8a99fdf6 \
+  t0005-f7078f7b t0006-82af2a7c t0007-37cf9e3c t0008-ae2fafc8 t0010-b7aae4ba t0013 t0015-e78980ff t0017 t0018 \
+  t0025 t0026; do
+  own "$jobs/$name.fio" >own.fio
+  timeout 120 fio own.fio >out 2>&1 || fail "$name of fio's own test jobs"
+  passed=$((passed + 1))
+done
+# What this one reads was written in other sizes, and by two jobs: that has to be found, and is no crash.
+own "$jobs/t0003-0ae2c6e1-post.fio" >own.fio
+status=0
+timeout 120 fio own.fio >out 2>&1 || status=$?
+[ "$status" -gt 0 ] && [ "$status" -lt 124 ] || fail "t0003-0ae2c6e1-post of fio's own test jobs: status $status"
+says 'verify: bad magic header'
+
 # What cannot be done.
 if fio --ioengine="$engine" --name=t "${small[@]}" >out 2>&1; then fail 'a job without a device'; fi
 says 'filename= is missing'
@@ -206,7 +253,6 @@ bad 'a server there is not' 'vfio-user:/none' 'vfio-user\:/none' "${small[@]}"
 bad 'a name there is not' 'what:ever' 'what\:ever' "${small[@]}"
 bad 'a block size the device has not' '1000 bytes: its blocks have 512 bytes' "$blocks" "${small[@]}" --bs=1000
 bad 'one of many' '4352 bytes: its blocks have 512 bytes' "$blocks" "${small[@]}" --bssplit=4k/50:4352/50 --bs_unaligned=0
-bad 'buffered' 'direct=0: ' "$blocks" "${small[@]}" --direct=0
 bad 'zones' 'zonemode=zbd' "$blocks" "${small[@]}" --zonemode=zbd
 bad 'a namespace there is not' 'namespace 7' "$blocks,nsid=7" "${small[@]}"
 bad 'a namespace that is no number' 'nsid=' "$blocks,nsid=x" "${small[@]}"

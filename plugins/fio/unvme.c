@@ -229,9 +229,9 @@ struct lane {
 	unsigned int placement_next;
 };
 
-/* A job. */
+/* A job: one of fio's, or one of the threads that issue its commands with io_submit_mode=offload. */
 struct job {
-	struct lane *lanes;
+	struct lane **lanes; /* by number of the file; NULL: not open yet */
 	unsigned int lane_count;
 	unsigned int look_next; /* lane to look at first */
 	unsigned int rung; /* commands queued since the last ring */
@@ -243,6 +243,7 @@ struct job {
 	unsigned int failure_next;
 	bool sets_issue_time;
 	bool has_said; /* why commands fail */
+	bool ignores_misses;
 	struct frand_state random;
 	bool core_masked;
 };
@@ -566,17 +567,19 @@ static int follow_configuration(struct thread_data *td, struct job *job)
 		fio_setaffinity(gettid(), cpus);
 		fio_cpuset_exit(&cpus);
 	}
-	log_info("job %u will generate IO to the devices below(at core %u)\n", td->thread_number, cpu);
-	for (i = 0; i < job->lane_count; i++) {
+	/* A thread that only issues a job's commands has no number. */
+	if (td->thread_number)
+		log_info("job %u will generate IO to the devices below(at core %u)\n", td->thread_number, cpu);
+	for (i = 0; td->thread_number && i < job->lane_count; i++) {
 		char *name = device_name(td->files[i]->file_name, o, &nsid);
 		int at = name ? place_of(sdk, o->json_path, name) : -1;
 
-		if (at >= 0)
+		if (at >= 0 && job->lanes[i])
 			log_info(" %s: handle=0x%llx, core_mask=0x%llx, cq_mask=0x%llx, sector_size=%u\n",
-				 td->files[i]->file_name, (unsigned long long)job->lanes[i].device->handle,
+				 td->files[i]->file_name, (unsigned long long)job->lanes[i]->device->handle,
 				 (unsigned long long)sdk->dd_options[at].core_mask,
 				 (unsigned long long)sdk->dd_options[at].cq_thread_mask,
-				 job->lanes[i].block_bytes);
+				 job->lanes[i]->block_bytes);
 		free(name);
 	}
 	result = 0;
@@ -593,20 +596,45 @@ static int refuse(struct thread_data *td)
 	return 1;
 }
 
+/* One line about an option that is not followed to the letter, once a run for all jobs. */
+static void remark(bool *is_said, const struct thread_data *td, const char *text)
+{
+	if (!__atomic_exchange_n(is_said, true, __ATOMIC_RELAXED))
+		log_info("unvme: %s: %s\n", td->o.name, text);
+}
+
+/*
+ * experimental_verify= repeats the job's random numbers in place of a log of its writes. With reads and
+ * writes mixed the repetition has other directions than the job had: fio draws them by counters
+ * (rwmix_issues) that the reads of the verification advance, too. Engines that prepare a command before fio
+ * makes a read of it write once more what they should read, and so do not see it; one that reads reports
+ * blocks as wrong which were never written. The log of writes, fio's default, verifies the same blocks.
+ */
+static void verify_by_log(struct thread_data *td)
+{
+	static bool is_said;
+
+	if (!td->o.experimental_verify || !td_rw(td) || td->o.verify == VERIFY_NONE)
+		return;
+	td->o.experimental_verify = 0;
+	remark(&is_said, td, "experimental_verify=1 cannot repeat mixed reads and writes: verified by the log of writes");
+}
+
 /* Whether a job asks for what there is not; false: complained. */
 static bool takes_options(struct thread_data *td)
 {
 	const struct options *o = td->eo;
 
-	if (!td->o.nr_files || !td->o.filename) {
+	/* A log that is replayed has the names of its devices itself. */
+	if (!td->o.read_iolog_file && (!td->o.nr_files || !td->o.filename)) {
 		log_err("unvme: %s: filename= is missing: the name of a device, such as mem\\:block\\:1G, 0000.02.00.0 or tcp\\:HOST\\:PORT/NQN\n",
 			td->o.name);
 		return false;
 	}
 	if (fio_option_is_set(&td->o, odirect) && !td->o.odirect) {
-		log_err("unvme: %s: direct=0: nothing between fio and the device buffers; give direct=1, or leave it out\n",
-			td->o.name);
-		return false;
+		static bool is_said;
+
+		remark(&is_said, td, "direct=0 is as direct=1: nothing between fio and the device buffers");
 	}
 	if (td->o.zone_mode == ZONE_MODE_ZBD) {
 		log_err("unvme: %s: zonemode=zbd: zones are not driven here; give zonemode=none\n", td->o.name);
@@ -629,6 +657,9 @@ static int unvme_setup(struct thread_data *td)
 
 	if (!takes_options(td))
 		return refuse(td);
+	verify_by_log(td);
+	/* The devices of a log are known when the job has begun: they may be this process's own. */
+	is_local = td->o.read_iolog_file != NULL;
 	if (o->json_path) {
 		const kv_sdk *sdk = configuration(o->json_path);
 
@@ -724,21 +755,28 @@ static int choose_placements(struct lane *lane, const struct options *o, const c
 	return 0;
 }
 
+static void lane_close(struct lane *lane)
+{
+	unsigned int q;
+
+	if (!lane)
+		return;
+	for (q = 0; q < lane->queue_count; q++)
+		unvme_queue_close(lane->queues[q]);
+	if (lane->device)
+		device_put(lane->device);
+	free(lane);
+}
+
 static void unvme_cleanup(struct thread_data *td)
 {
 	struct job *job = td->io_ops_data;
-	unsigned int i, q;
+	unsigned int i;
 
 	if (!job)
 		return;
-	for (i = 0; i < job->lane_count; i++) {
-		struct lane *lane = &job->lanes[i];
-
-		for (q = 0; q < lane->queue_count; q++)
-			unvme_queue_close(lane->queues[q]);
-		if (lane->device)
-			device_put(lane->device);
-	}
+	for (i = 0; i < job->lane_count; i++)
+		lane_close(job->lanes[i]);
 	free(job->lanes);
 	free(job->queued);
 	free(job->events);
@@ -760,6 +798,9 @@ static int lane_open(struct thread_data *td, struct lane *lane, struct fio_file 
 		return 1;
 	lane->job = td->io_ops_data;
 	lane->device = device_get(name, o);
+	/* A device of a log: unvme_setup() has not seen it, and it stays open for the jobs after this one, too. */
+	if (lane->device && td->o.read_iolog_file && !is_shared(name) && td->thread_number)
+		device_get(name, o);
 	free(name);
 	if (!lane->device)
 		return 1;
@@ -773,34 +814,69 @@ static int lane_open(struct thread_data *td, struct lane *lane, struct fio_file 
 	lane->is_pairs = info.ssd_type == KV_TYPE_SSD;
 	lane->block_bytes = info.block_bytes;
 	lane->unit = td_min_bs(td);
-	f->engine_data = lane;
+	if (td->o.read_iolog_file) {
+		f->real_file_size = info.bytes;
+		f->filetype = FIO_TYPE_BLOCK;
+		fio_file_set_size_known(f);
+	}
 	return choose_placements(lane, o, f->file_name);
+}
+
+/* Opens the lane of a file, if it is not open. */
+static int lane_add(struct thread_data *td, unsigned int number, struct fio_file *f)
+{
+	struct job *job = td->io_ops_data;
+	struct lane *lane;
+
+	if (number >= job->lane_count) {
+		struct lane **lanes = realloc(job->lanes, (number + 1) * sizeof(*lanes));
+
+		if (!lanes)
+			goto no_memory;
+		memset(lanes + job->lane_count, 0, (number + 1 - job->lane_count) * sizeof(*lanes));
+		job->lanes = lanes;
+		job->lane_count = number + 1;
+	}
+	if (job->lanes[number])
+		return 0;
+	lane = calloc(1, sizeof(*lane));
+	if (!lane)
+		goto no_memory;
+	if (lane_open(td, lane, f)) {
+		lane_close(lane);
+		return 1;
+	}
+	job->lanes[number] = lane;
+	return 0;
+
+no_memory:
+	log_err("unvme: %s: no memory\n", td->o.name);
+	return 1;
 }
 
 static int unvme_init(struct thread_data *td)
 {
 	struct options *o = td->eo;
 	struct job *job = calloc(1, sizeof(*job));
-	struct fio_file *f;
 	unsigned int i;
 
 	td->io_ops_data = job;
 	if (job) {
-		job->lanes = calloc(td->o.nr_files, sizeof(*job->lanes));
 		job->depth = td->o.iodepth;
 		job->queued = calloc(job->depth, sizeof(*job->queued));
 		job->events = calloc(job->depth, sizeof(*job->events));
 		job->completions = calloc(job->depth, sizeof(*job->completions));
 		job->failures = calloc(job->depth, sizeof(*job->failures));
 	}
-	if (!job || !job->lanes || !job->queued || !job->events || !job->completions || !job->failures) {
+	if (!job || !job->queued || !job->events || !job->completions || !job->failures) {
 		log_err("unvme: %s: no memory\n", td->o.name);
 		return 1;
 	}
-	job->lane_count = td->o.nr_files;
+	job->ignores_misses = o->read_miss == MISS_IGNORE;
 	init_rand_seed(&job->random, td->thread_number, false);
-	for_each_file(td, f, i)
-		if (lane_open(td, &job->lanes[i], f))
+	/* for_each_file() shows nothing to a thread of io_submit_mode=offload, whose copies are not counted. */
+	for (i = 0; td->files && i < td->o.nr_files; i++)
+		if (td->files[i] && lane_add(td, i, td->files[i]))
 			return 1;
 	if (o->json_path && follow_configuration(td, job))
 		return 1;
@@ -929,12 +1005,20 @@ static enum fio_q_status not_taken(struct thread_data *td, struct io_u *io_u, in
 static enum fio_q_status unvme_queue_io(struct thread_data *td, struct io_u *io_u)
 {
 	struct job *job = td->io_ops_data;
-	struct lane *lane = io_u->file->engine_data;
+	/* Not what hangs on the file: with io_submit_mode=offload that is of another thread, with its own queues. */
+	unsigned int number = io_u->file->fileno;
+	struct lane *lane = number < job->lane_count ? job->lanes[number] : NULL;
 	unvme_command command = { .token = (uint64_t)(uintptr_t)io_u };
 	unsigned char key[KEY_LENGTH_MAX];
 	int result;
 
 	fio_ro_check(td, io_u);
+	io_u->engine_data = lane;
+	if (!lane) {
+		complain(io_u->file->file_name, "io_submit_mode=offload: the device was not known when the job began");
+		io_u->error = ENODEV;
+		return FIO_Q_COMPLETED;
+	}
 	if (!command_of(td, job, lane, io_u, &command, key)) {
 		complain(io_u->file->file_name, "%s at offset %llu: a multiple of %u is expected", io_ddir_name(io_u->ddir),
 			 io_u->offset, lane->block_bytes);
@@ -981,9 +1065,9 @@ static int unvme_commit(struct thread_data *td)
 	set_issue_times(td, job);
 	job->rung = 0;
 	for (i = 0; i < job->lane_count; i++)
-		for (q = 0; q < job->lanes[i].queue_count; q++)
-			if (unvme_queue_ring(job->lanes[i].queues[q]) != KV_SUCCESS) {
-				complain(td->files[i]->file_name, "%s", unvme_last_error());
+		for (q = 0; job->lanes[i] && q < job->lanes[i]->queue_count; q++)
+			if (unvme_queue_ring(job->lanes[i]->queues[q]) != KV_SUCCESS) {
+				complain(job->lanes[i]->device->name, "%s", unvme_last_error());
 				return -ENODEV;
 			}
 	return 0;
@@ -1012,9 +1096,9 @@ static unsigned int take(struct thread_data *td, struct job *job, unsigned int m
 
 	for (i = 0; i < job->lane_count && found < max; i++) {
 		unsigned int at = job->look_next + i;
-		struct lane *lane = &job->lanes[at < job->lane_count ? at : at - job->lane_count];
+		struct lane *lane = job->lanes[at < job->lane_count ? at : at - job->lane_count];
 
-		for (q = 0; q < lane->queue_count && found < max; q++) {
+		for (q = 0; lane && q < lane->queue_count && found < max; q++) {
 			size_t count = 0, j;
 
 			unvme_queue_poll(lane->queues[q], job->completions, max - found, &count);
@@ -1043,15 +1127,28 @@ static void rest(struct thread_data *td, struct job *job, unsigned int milliseco
 	if (o->completion == UNVME_COMPLETION_POLL)
 		return;
 	for (i = 0; i < job->lane_count; i++)
-		for (q = 0; q < job->lanes[i].queue_count; q++) {
-			unvme_queue *queue = job->lanes[i].queues[q];
-			bool is_only = job->lane_count == 1 && job->lanes[i].queue_count == 1;
+		for (q = 0; job->lanes[i] && q < job->lanes[i]->queue_count; q++) {
+			unvme_queue *queue = job->lanes[i]->queues[q];
+			bool is_only = job->lane_count == 1 && job->lanes[i]->queue_count == 1;
 
 			if (unvme_queue_outstanding(queue))
 				unvme_queue_wait(queue, is_only ? milliseconds : 1);
 		}
 }
 
+/* Whether a job has no command whose completion could come. */
+static bool is_idle(const struct job *job)
+{
+	unsigned int i, q;
+
+	for (i = 0; i < job->lane_count; i++)
+		for (q = 0; job->lanes[i] && q < job->lanes[i]->queue_count; q++)
+			if (unvme_queue_outstanding(job->lanes[i]->queues[q]))
+				return false;
+	return true;
+}
+
+/* Waits for min completions, or for all outstanding commands where those are fewer. */
 static int unvme_getevents(struct thread_data *td, unsigned int min, unsigned int max, const struct timespec *t)
 {
 	struct job *job = td->io_ops_data;
@@ -1061,6 +1158,8 @@ static int unvme_getevents(struct thread_data *td, unsigned int min, unsigned in
 
 	if (max > job->depth)
 		max = job->depth;
+	if (min > max)
+		min = max;
 	found = take(td, job, max);
 	if (found >= min)
 		return found;
@@ -1074,7 +1173,7 @@ static int unvme_getevents(struct thread_data *td, unsigned int min, unsigned in
 		job->events += found;
 		found += take(td, job, max - found);
 		job->events = events;
-	} while (found < min && (!t || utime_since_now(&start) < limit_us));
+	} while (found < min && !is_idle(job) && (!t || utime_since_now(&start) < limit_us));
 	return found;
 }
 
@@ -1088,24 +1187,31 @@ static struct io_u *unvme_event(struct thread_data *td, int event)
 /* What the device said, for the line that fio writes of an I/O error. */
 static char *unvme_errdetails(struct io_u *io_u)
 {
-	const struct lane *lane = io_u->file->engine_data;
+	const struct lane *lane = io_u->engine_data;
+	const struct job *job = lane ? lane->job : NULL;
 	const struct failure *failure = NULL;
+	const char *advice = "";
 	char *text = malloc(MESSAGE_MAX), status[128];
 	unsigned int i;
 
 	if (!text)
 		return NULL;
-	for (i = 0; i < lane->job->depth && !failure; i++)
-		if (lane->job->failures[i].io_u == io_u)
-			failure = &lane->job->failures[i];
+	/* The last one first: an I/O can have failed before. */
+	for (i = 0; job && i < job->depth && !failure; i++) {
+		unsigned int at = (job->failure_next + job->depth - i) % job->depth;
+
+		if (job->failures[at].io_u == io_u)
+			failure = &job->failures[at];
+	}
 	if (failure && failure->status)
 		unvme_status_name(failure->status, status, sizeof(status));
 	else
 		snprintf(status, sizeof(status), "%s",
 			 failure ? unvme_result_name(failure->result) : strerror(io_u->error));
-	snprintf(text, MESSAGE_MAX, "unvme: %s: the device answered %s%s", io_u->file->file_name, status,
-		 failure && failure->result == KV_ERR_NOT_EXIST_KEY ?
-			 "; write the pairs first, or give kv_read_miss=ignore" : "");
+	if (failure && failure->result == KV_ERR_NOT_EXIST_KEY)
+		advice = job->ignores_misses ? "; write the pairs first: with verify=, kv_read_miss=ignore ignores no miss"
+					     : "; write the pairs first, or give kv_read_miss=ignore";
+	snprintf(text, MESSAGE_MAX, "unvme: %s: the device answered %s%s", io_u->file->file_name, status, advice);
 	return text;
 }
 
@@ -1133,10 +1239,20 @@ static int unvme_fetch_ruhs(struct thread_data *td, struct fio_file *f, struct f
 }
 #endif
 
-/* Files are devices, which are open for as long as the job runs. */
-static int unvme_open_file(struct thread_data fio_unused *td, struct fio_file fio_unused *f)
+/* Nothing has been issued with it: there is nothing to tell of a failure. */
+static int unvme_io_u_init(struct thread_data fio_unused *td, struct io_u *io_u)
 {
+	io_u->engine_data = NULL;
 	return 0;
+}
+
+/* Files are devices, which are open for as long as the job runs; those that a log adds, from here on. */
+static int unvme_open_file(struct thread_data *td, struct fio_file *f)
+{
+	if (!lane_add(td, f->fileno, f))
+		return 0;
+	td_verror(td, ENODEV, "unvme open_file");
+	return 1;
 }
 
 static int unvme_close_file(struct thread_data fio_unused *td, struct fio_file fio_unused *f)
@@ -1155,6 +1271,7 @@ struct ioengine_ops ioengine = {
 	.flags = FIO_RAWIO | FIO_NOEXTEND | FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_MEMALIGN,
 	.setup = unvme_setup,
 	.init = unvme_init,
+	.io_u_init = unvme_io_u_init,
 	.cleanup = unvme_cleanup,
 	.queue = unvme_queue_io,
 	.commit = unvme_commit,
