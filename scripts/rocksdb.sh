@@ -75,7 +75,7 @@ else
 fi
 
 # A plugin of RocksDB's own tree is compiled with these warnings as errors, too.
-sources text uri mount guide files log fs_unvme
+sources text uri mount guide files log fs_unvme ldb_tool
 # shellcheck disable=SC2086
 with_c_library librocksdb_unvme.so -Wshadow -Woverloaded-virtual -Wnon-virtual-dtor $list
 if [ -n "$has_gflags" ]; then

@@ -119,6 +119,20 @@ run "$slot" sst_dump --file=/data/base --command=check --verify_checksum
 run "$slot/folder" ldb --db=/data/other repair
 run "$slot/folder" ldb --db=/data/other get name
 grep -q '^Ada$' "$work/output" || fail 'a repair has lost what was there'
+run "$slot/folder" ldb --db=/data/other create_column_family others
+run "$slot/folder" ldb --db=/data/other --column_family=others put name Grace
+run "$slot/folder" ldb --db=/data/other --column_family=others get name
+grep -q '^Grace$' "$work/output" || fail 'ldb does not find what it has put in a column family'
+run "$slot/folder" ldb --db=/data/other --backup_dir=/backups/other backup
+run "$slot/folder" ldb --db=/data/restored --backup_dir=/backups/other restore
+run "$slot/folder" ldb --db=/data/restored --column_family=others get name
+grep -q '^Grace$' "$work/output" || fail 'a restored database has lost a column family'
+run "$slot/folder" ldb --db=/data/restored get name
+grep -q '^Ada$' "$work/output" || fail 'a restored database has lost what was there'
+run "$slot/folder" ldb --db=/data/restored drop_column_family others
+run "$slot/folder" ldb --db=/data/restored list_column_families
+grep -q '^{default}$' "$work/output" || fail 'ldb has not dropped a column family'
+refused 'no such device' "$unvme" rocksdb -d 0000:0f:00.0 -- ldb --db=/data/other create_column_family more
 "$unvme" fs ls "$slot" /folder/data/other >"$work/output"
 grep -q CURRENT "$work/output" || fail 'the file system does not show what RocksDB has written'
 
