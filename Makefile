@@ -10,7 +10,7 @@ DEMO_ARGS = perf -r mem:block:1G --matrix threads=$(DEMO_THREADS) depth=1..256 -
 # Seconds each fuzz target runs.
 SOAK_SECONDS ?= 1200
 # In `make test` it is for less long: it starts from seeds, and what they lead to is found at once.
-FUZZ_SECONDS ?= $(if $(filter test,$(MAKECMDGOALS)),5,10)
+FUZZ_SECONDS ?= $(if $(filter test test-parts,$(MAKECMDGOALS)),5,10)
 # Of each way in which RocksDB is killed, and how often for each the power is cut.
 CRASH_SECONDS ?= 60
 CRASH_CUTS ?= 10
@@ -28,7 +28,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 section = @printf '\n==> %s\n' '$(1)'
 
-.PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
+.PHONY: help demo test test-parts test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
 	wiredtiger wiredtiger-quick wiredtiger-if speedtest preload-db-test-long ycsb setup-ycsb \
 	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
@@ -67,8 +67,12 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
+# One that fails does not keep the others from running: the end of the output has all failures.
+test: setup-test fmt floors circles tidy licences clippy
+	@scripts/repeat-failures.sh $(TARGET_DIR)/test.log $(MAKE) --keep-going --no-print-directory test-parts
 	$(call section,all passed)
+
+test-parts: cargo-test capi-test fio-test fs-test preload-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
 # Sequences of changes to files, with syncs of all kinds, cut at every point; everything at once for minutes.
@@ -141,7 +145,7 @@ cargo-test:
 	$(CARGO) test $(LOCKED) --workspace --no-run
 	printf '%s\n' '$(subst $() ,' ',$(CARGO_TEST_PARTS))' | xargs -P 2 -I PART sh -c 'set -f; log=$$(mktemp); \
 		trap "cat $$log; rm -f $$log" EXIT; trap "exit 1" INT TERM; \
-		$(CARGO) test $(LOCKED) --workspace $$(echo "PART" | tr "~" " ") >"$$log" 2>&1 || { \
+		$(CARGO) test $(LOCKED) --workspace --no-fail-fast $$(echo "PART" | tr "~" " ") >"$$log" 2>&1 || { \
 		echo "make: failed: PART" >>"$$log"; exit 1; }'
 
 # The C library as C programs see it.
@@ -291,9 +295,9 @@ fio-test: fio
 
 # One program under all the names of the guide, and the sample configurations.
 TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async blobfs_perf kv_db_bench
-# mount(8) finds them in /sbin: SBINDIR=/sbin.
+# mount(8) and umount(8) find them in /sbin: SBINDIR=/sbin.
 SBINDIR ?= $(PREFIX)/sbin
-MOUNT_HELPERS = mount.unvme mount.fuse.unvme
+MOUNT_HELPERS = mount.unvme mount.fuse.unvme umount.unvme umount.fuse.unvme
 # What of the command is installed: without debugging information, its pages, its completions.
 STAGE = $(TARGET_DIR)/install
 # Nothing is built by root for somebody who has built it (`make build`, then `sudo make install`), nor where
