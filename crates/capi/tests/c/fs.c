@@ -146,6 +146,58 @@ static void data(unvme_fs *fs)
 }
 
 /* The functions of the guide: what is set is what is got, it shrinks and grows, and it does something. */
+/* The error of an open, and the size that the file has then: -ENOENT for none. */
+static void opens(unvme_fs *fs, const char *path, int flags, int expected, long long size)
+{
+    unvme_fs_stat found;
+    unvme_file *file = NULL;
+    EQUAL(unvme_fs_open(fs, path, flags, 0644, &file), expected);
+    if (file)
+        unvme_file_close(file);
+    int missing = unvme_fs_stat_get(fs, path, true, &found);
+    EQUAL(missing ? missing : (long long)found.size, size);
+}
+
+/* As the kernel's file systems answer. */
+static void openings(unvme_fs *fs)
+{
+    unvme_fs_stat found;
+    unvme_file *file;
+    EQUAL(unvme_fs_mkdir(fs, "d", 0755), 0);
+    EQUAL(unvme_fs_symlink(fs, "loop", "loop"), 0);
+    EQUAL(unvme_fs_symlink(fs, "/nothing", "dangling"), 0);
+    EQUAL(unvme_fs_symlink(fs, "../../d/below", "d/up"), 0);
+    EQUAL(unvme_fs_stat_get(fs, "d", true, &found), 0);
+    for (int round = 0; round < 2; round++) {
+        EQUAL(unvme_fs_open(fs, "f", O_RDWR | O_CREAT | O_TRUNC, 0644, &file), 0);
+        EQUAL(unvme_file_pwrite(file, "abcdef", 6, 0), 6);
+        unvme_file_close(file);
+        if (round == 0)
+            opens(fs, "f", O_RDONLY | O_TRUNC, 0, 0);
+    }
+    long long folder = (long long)found.size;
+    opens(fs, "d", O_RDONLY | O_CREAT, -EISDIR, folder);
+    opens(fs, "n1", O_RDWR | O_CREAT | O_DIRECTORY, -EINVAL, -ENOENT);
+    opens(fs, "n2", O_RDONLY | O_CREAT | O_DIRECTORY, -EINVAL, -ENOENT);
+    opens(fs, "d", O_RDONLY | O_CREAT | O_DIRECTORY, -EINVAL, folder);
+    opens(fs, "d", O_RDONLY | O_TRUNC, -EISDIR, folder);
+    opens(fs, "dangling", O_RDWR | O_CREAT | O_EXCL, -EEXIST, -ENOENT);
+    opens(fs, "dangling", O_RDWR | O_CREAT | O_NOFOLLOW, -ELOOP, -ENOENT);
+    opens(fs, "dangling", O_RDWR | O_CREAT, 0, 0);
+    EQUAL(unvme_fs_stat_get(fs, "nothing", false, &found), 0);
+    opens(fs, "loop", O_RDWR | O_CREAT, -ELOOP, -ELOOP);
+    opens(fs, "d/.", O_RDWR | O_CREAT | O_EXCL, -EEXIST, folder);
+    opens(fs, "n3/", O_RDWR | O_CREAT, -EISDIR, -ENOENT);
+    opens(fs, "d/", O_RDWR | O_CREAT | O_EXCL, -EISDIR, folder);
+    opens(fs, "f/", O_RDONLY, -ENOTDIR, -ENOTDIR);
+    opens(fs, "f", O_RDWR | O_TMPFILE, -ENOTDIR, 6);
+    /* What leads out of the root stays in it. */
+    opens(fs, "d/up", O_RDWR | O_CREAT, 0, 0);
+    EQUAL(unvme_fs_stat_get(fs, "d/below", false, &found), 0);
+    opens(fs, "../../f", O_RDONLY, 0, 6);
+    opens(fs, "..", O_RDWR, -EISDIR, folder);
+}
+
 static void cache(unvme_fs *fs)
 {
     static char part[1 << 16];
@@ -327,6 +379,7 @@ int main(void)
     TRUE(usage.block_bytes == 4096 && usage.free_blocks > 0 && usage.free_blocks < usage.blocks);
     names(fs);
     data(fs);
+    openings(fs);
     cache(fs);
     asynchronous(fs);
     closed_files(fs);

@@ -29,6 +29,45 @@ fn refusal(found: Result<Vnode>, otherwise: Errno) -> Error {
     }
 }
 
+impl FileSystem {
+    /// Opens a file by its path, as open(2) does where the root of the file system is the process's: symbolic
+    /// links and `..` stay in it. What open files have besides their node (access, `O_APPEND`, `O_DIRECT`,
+    /// `O_SYNC`) is the caller's.
+    ///
+    /// # Errors
+    /// Those of open(2); ENXIO for devices, sockets and FIFOs.
+    pub fn open(&self, path: &[u8], flags: OFlags, mode: u32, who: &Credentials) -> Result<Vnode> {
+        if path.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        let root = Vnode::new(&self.0, self.0.root()?.clone());
+        let follows = !flags.contains(OFlags::NOFOLLOW);
+        let mut path = path.to_vec();
+        for _ in 0..LINKS_MAX {
+            let from_root = Path { fs: self, who, base: &root, path: &path, follows };
+            match from_root.open(flags, mode)? {
+                Walk::Found((node, is_new)) => {
+                    if flags.contains(OFlags::TRUNC) && !is_new {
+                        node.truncate(0)?;
+                    }
+                    return Ok(node);
+                }
+                Walk::Outside(outside) => path = inside(outside),
+            }
+        }
+        Err(Errno::LOOP.into())
+    }
+}
+
+/// The path of [`Walk::Outside`] where the root has nothing around it: its `..` is the root.
+fn inside(outside: Vec<u8>) -> Vec<u8> {
+    match outside.strip_prefix(b"..") {
+        Some(b"") => b"/".to_vec(),
+        Some(rest) => rest.to_vec(),
+        None => outside,
+    }
+}
+
 /// In whose name a path is followed, and where it begins.
 pub(super) struct Path<'a> {
     pub fs: &'a FileSystem,
