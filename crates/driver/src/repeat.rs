@@ -1,6 +1,7 @@
 //! Which I/O commands may be executed twice.
 
 use unvme_spec::command::{self, Changes};
+use unvme_spec::fdp::ReceiveOperation;
 use unvme_spec::identify::csi;
 use unvme_spec::samsung_kv::{delete_option, store_option};
 use unvme_spec::{Fuse, Sqe, kv, nvm, samsung_kv};
@@ -27,16 +28,25 @@ fn repeats(csi: u8, sqe: &Sqe) -> Option<bool> {
         return Some(true);
     }
     Some(match csi {
-        csi::NVM => matches!(
-            sqe.opcode,
-            nvm::opcode::FLUSH
-                | nvm::opcode::WRITE
-                | nvm::opcode::WRITE_ZEROES
-                | nvm::opcode::WRITE_UNCORRECTABLE
-                | nvm::opcode::DATASET_MANAGEMENT
-        ),
+        csi::NVM => blocks_repeat(sqe),
         _ => pairs_repeat(sqe),
     })
+}
+
+fn blocks_repeat(sqe: &Sqe) -> bool {
+    match sqe.opcode {
+        nvm::opcode::FLUSH
+        | nvm::opcode::WRITE
+        | nvm::opcode::WRITE_ZEROES
+        | nvm::opcode::WRITE_UNCORRECTABLE
+        | nvm::opcode::DATASET_MANAGEMENT => true,
+        // Of its operations, those of a vendor may change something.
+        nvm::opcode::IO_MANAGEMENT_RECEIVE => matches!(
+            nvm::Command::parse(sqe),
+            nvm::Command::IoManagementReceive(receive) if receive.operation == ReceiveOperation::RuhStatus
+        ),
+        _ => false,
+    }
 }
 
 fn pairs_repeat(sqe: &Sqe) -> bool {
@@ -68,6 +78,8 @@ mod tests {
         for opcode in [0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0c, 0x14, 0x81, 0x90, 0xa1, 0xb3] {
             assert!(may_repeat(&entry(opcode, 0)), "{opcode:#04x}");
         }
+        // Reclaim Unit Handle Status.
+        assert!(may_repeat(&Sqe { opcode: 0x12, cdw10: 1, ..Sqe::default() }));
     }
 
     #[test]
