@@ -47,7 +47,7 @@ impl FileSystem {
             let from_root = Path { fs: self, who, base: &root, path: &path, follows };
             match from_root.open(flags, mode)? {
                 Walk::Found((node, is_new)) => {
-                    if flags.contains(OFlags::TRUNC) && !is_new {
+                    if truncates(flags, is_new) {
                         node.truncate(0)?;
                     }
                     return Ok(node);
@@ -57,6 +57,11 @@ impl FileSystem {
         }
         Err(Errno::LOOP.into())
     }
+}
+
+/// Whether an open truncates the file that it has found. `O_PATH` ignores `O_TRUNC`.
+pub(super) fn truncates(flags: OFlags, is_new: bool) -> bool {
+    flags.contains(OFlags::TRUNC) && !flags.contains(OFlags::PATH) && !is_new
 }
 
 /// The path of [`Walk::Outside`] where the root has nothing around it: its `..` is the root.

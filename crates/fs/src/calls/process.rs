@@ -13,7 +13,7 @@ use unvme::lock::{lock, read, write};
 use super::acting::acting;
 use super::maps::{Held, Maps};
 use super::path_of::path_of;
-use super::paths::Path;
+use super::paths::{Path, truncates};
 use super::waiting::Waits;
 use super::watched::{Watches, Watching};
 use super::{At, FileHandle, Listed, NewTime, OpenId, Range, Reply, Request};
@@ -380,7 +380,7 @@ impl Process {
                 let flags = OFlags::from_bits_retain(*flags);
                 self.on(at, |path| {
                     let opened = path.open(flags, *mode)?.then(|(node, is_new)| {
-                        if flags.contains(OFlags::TRUNC) && !flags.contains(OFlags::PATH) && !is_new {
+                        if truncates(flags, is_new) {
                             self.resize(&node, 0)?;
                         }
                         self.add(node, flags, is_new)
