@@ -176,8 +176,8 @@ impl Maker<'_> {
     }
 }
 
-/// Keeps all others away: nobody has the file system mounted that exists, if one does, and nobody mounts it
-/// or changes the namespace before the new one is made.
+/// Excludes all other processes: none has a file system of the namespace mounted, and none can mount one or
+/// change the namespace before the new one is made.
 fn keep(disk: &Disk, block: &Block, name: &str) -> Result<(Option<Holder>, Option<Claim>)> {
     // A mount reads the copy where the first one cannot be had. What cannot be read is written anew.
     let former = read_superblock(disk, 0).or_else(|_| read_superblock(disk, disk.blocks() - 1));

@@ -172,8 +172,9 @@ pub fn check(block: &Block, name: &str, mut progress: impl FnMut(u64)) -> Result
 }
 
 /// Repairs the file system of a namespace. Returns what was wrong; afterwards it can be mounted, and a check
-/// finds nothing. What cannot be read is given up. What has lost its name gets one in `lost+found`. A file of
-/// which something was lost keeps its name; the problems that are returned have its path.
+/// finds nothing. Blocks and inodes that cannot be read are dropped. What has lost its name gets one in
+/// `lost+found`. A file of which something was lost keeps its name; the problems that are returned have its
+/// path.
 ///
 /// # Errors
 /// As [`check()`]; ENOSPC when there is no room for what has to be written anew.

@@ -274,8 +274,8 @@ impl Client {
 
     /// This process has changed its user, and cannot go back: it gets another connection, which the server
     /// gives to the user that the kernel knows it as now. The one before is no use to anybody any more, and
-    /// the memory of it reads as zeroes in this process. No other thread of it may be in a call; whoever
-    /// [watches](Client::watch) a file asks again.
+    /// the memory of it reads as zeroes in this process. No other thread of it may be in a call. A
+    /// thread that [watches](Client::watch) a file has to ask for it again.
     ///
     /// # Errors
     /// EPERM when the identity is not this process's own; EUSERS when there are clients of too many users;

@@ -197,8 +197,8 @@ impl Link {
         }
     }
 
-    /// As [`Link::give_up`]; and what this process sees of the server's memory is zeroes from here on. Nobody
-    /// is in a call.
+    /// As [`Link::give_up`]; and what this process sees of the server's memory is zeroes from here on. No
+    /// thread may be in a call.
     pub(super) fn detach(&self) -> Result<()> {
         self.give_up();
         if let Some((pages, sizes)) = &self.shown {

@@ -19,10 +19,10 @@
 //! A client is trusted with its own process alone, a server with all of its clients. Whose process a client
 //! is the kernel says: each packet has its sender's credentials with it (`SCM_CREDENTIALS`), and a connection
 //! answers for the user that it was made for. A process that has given up a user for good gets another
-//! connection, by [`Client::change_user`]: the server serves the one before no more, whoever still has its
-//! memory or its socket. The pages of the cache are shown to those alone who may read the device itself:
-//! root, and the user who has the file system mounted. A client that ends, however it ends, is a process that
-//! ended: its files are closed and its locks given back when the kernel closes its socket.
+//! connection, by [`Client::change_user`]: the server closes the one before, also where other processes
+//! still have its memory or its socket. The pages of the cache are shown to those alone who may read the
+//! device itself: root, and the user who has the file system mounted. A client that ends, however it ends,
+//! is a process that ended: its files are closed and its locks given back when the kernel closes its socket.
 
 mod accept;
 mod client;
