@@ -99,7 +99,7 @@ good 'threads on several devices and queues' "$blocks:mem\\:block\\:32M" "${smal
   --iodepth=4 --queues=2 --completion=hybrid --size=1M
 good 'a rate that threads keep' "$blocks" --io_submit_mode=offload --rate_iops=500 --rw=randread --bs=4k --iodepth=4 \
   --size=8M --time_based --runtime=1
-good 'buffered is direct' "$blocks" "${small[@]}" --direct=0 --numjobs=2 --size=1M
+good 'buffered is direct' "$blocks" "${small[@]}" --direct=0 --numjobs=2 --size=1M --offset_increment=1M
 [ "$(grep -c 'direct=0 is as direct=1' out)" = 1 ] || fail 'one note on direct=0 is expected'
 good 'mixed commands verified by their log' "$blocks" --rw=randrw --bs=4k --size=1M --verify=md5 --experimental_verify=1
 says 'verified by the log of writes'
