@@ -27,6 +27,30 @@ fn settings(point: &Value) -> String {
     settings.iter().map(one).collect::<Vec<String>>().join(" ")
 }
 
+/// The first CPU that this process may use.
+fn first_cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("CPUs");
+    list.trim().split([',', '-']).next().expect("a CPU").to_owned()
+}
+
+#[test]
+fn cores_are_swept_and_each_point_runs_on_its_own() {
+    let home = Home::new();
+    let cpu = first_cpu();
+    let run = home.json(&quick(&["--matrix", &format!("cores={cpu}"), "depth=1,2"]));
+    let found: Vec<String> = points(&run).iter().map(settings).collect();
+    assert_eq!(found, [format!("cores={cpu} depth=1"), format!("cores={cpu} depth=2")]);
+    for point in points(&run) {
+        assert_eq!(point["rows"][0]["core"].to_string(), cpu, "{point}");
+    }
+    home.run(&quick(&["--matrix", "cores=1000"])).fails_with(2, &["-c: core 1000 is not there"]);
+    let file =
+        format!("[[phase]]\n[[phase.job]]\nname = \"a\"\ncores = \"{cpu}\"\n[[phase.job]]\nname = \"b\"\n");
+    home.file("jobs.toml", file.as_bytes());
+    home.measured(&quick(&["--job", "jobs.toml"]));
+}
+
 #[test]
 fn any_setting_is_swept_and_each_point_says_what_it_was() {
     let home = Home::new();

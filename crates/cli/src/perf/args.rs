@@ -6,7 +6,6 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::compare::Compare;
-use super::cores::CoreList;
 use super::handles;
 use super::matrix::Axis;
 use super::run;
@@ -63,9 +62,6 @@ pub(crate) struct Perf {
     /// and report have the median and the spread of every figure
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: Option<u32>,
-    /// Cores to run a thread on each: a mask such as 0x3, or a list such as 0-1,3 [default: the first one]
-    #[arg(short = 'c', long, value_name = "CORES")]
-    pub(super) cores: Option<CoreList>,
     /// Sweep over any of the options that say what is measured: SETTING=LIST, such as depth=1..256 (1, 2, 4
     /// and so on up to 256), size=4K,128K, workload=randread,randwrite, rate=10000,20000 or, values with
     /// commas apart by semicolons, placement=0;0-3. Several are combined, the last one the fastest

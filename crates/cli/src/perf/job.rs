@@ -237,8 +237,8 @@ pub(super) struct Job {
     /// What it goes by, where several run at once.
     pub(super) name: Option<String>,
     pub(super) targets: Vec<Target>,
-    /// Threads.
-    pub(super) threads: usize,
+    /// The core of each thread.
+    pub(super) cores: Vec<usize>,
     /// Commands outstanding per thread and namespace.
     pub(super) depth: u16,
     pub(super) mix: Mix,
@@ -263,7 +263,12 @@ pub(super) struct Job {
 
 impl Job {
     /// What the settings say of `targets`. Errors: a usage error that names the option.
-    pub(super) fn new(settings: &Settings, seed: u64, threads: usize, targets: Vec<Target>) -> Result<Self> {
+    pub(super) fn new(
+        settings: &Settings,
+        seed: u64,
+        cores: Vec<usize>,
+        targets: Vec<Target>,
+    ) -> Result<Self> {
         let mix = mix(settings, seed)?;
         check_dependent(settings)?;
         let io_bytes = settings.io_size();
@@ -296,7 +301,7 @@ impl Job {
         Ok(Self {
             name: None,
             targets,
-            threads,
+            cores,
             depth: settings.depth(),
             mix,
             warmup: Duration::from_secs_f64(settings.warmup()),
@@ -321,7 +326,7 @@ impl Job {
         let [target] = &self.targets[..] else {
             return Err(usage("--trace: one namespace replays it; choose one with -r and -n"));
         };
-        if self.threads > 1 {
+        if self.threads() > 1 {
             return Err(usage(
                 "--trace: one thread replays it; use -q instead of --threads or more cores in -c",
             ));
@@ -416,9 +421,14 @@ impl Job {
         self.recipe.flush_every.is_some() || is_recorded
     }
 
+    /// Number of threads.
+    pub(super) fn threads(&self) -> usize {
+        self.cores.len()
+    }
+
     /// Lanes of all threads.
     pub(super) fn lanes(&self) -> usize {
-        self.threads * self.targets.len()
+        self.threads() * self.targets.len()
     }
 
     /// Commands of lane number `index`, where their number is limited.

@@ -21,7 +21,7 @@ const SHORT: [(&str, &str); 5] = [
 /// Settings that are sizes: ranges of them are shown as such.
 const SIZES: [&str; 4] = ["io-size", "range", "offset", "amount"];
 /// Settings whose values have commas: a semicolon is between two of them.
-const LISTS: [&str; 3] = ["device", "fdp-pid", "size-mix"];
+const LISTS: [&str; 4] = ["cores", "device", "fdp-pid", "size-mix"];
 
 /// One `SETTING=LIST`.
 #[derive(Clone, Debug)]
@@ -121,6 +121,7 @@ mod tests {
         assert_eq!(values("device=mem:block:1G,fdp;mem:block:2G"), ["mem:block:1G,fdp", "mem:block:2G"]);
         assert_eq!(values("placement=0,1;0-3"), ["0,1", "0-3"]);
         assert_eq!(values("size-mix=4K:1;4K:1,8K:2"), ["4K:1", "4K:1,8K:2"]);
+        assert_eq!(values("cores=0;1;0-1;0,3"), ["0", "1", "0-1", "0,3"]);
         assert_eq!(values("workload=randread,randwrite"), ["randread", "randwrite"]);
     }
 

@@ -95,11 +95,15 @@ struct Post {
     is_first: bool,
 }
 
-fn posts(session: &Session, stage: &Stage) -> Vec<Post> {
-    let all = stage.jobs.iter().enumerate().flat_map(|(job, of)| (0..of.threads).map(move |at| (job, at)));
-    let cores = session.cores.iter().cycle();
-    let post = |((place, (job, thread)), &core)| Post { job, thread, core, is_first: place == 0 };
-    all.enumerate().zip(cores).map(post).collect()
+fn posts(stage: &Stage) -> Vec<Post> {
+    let all = stage.jobs.iter().enumerate().flat_map(|(job, of)| (0..of.threads()).map(move |at| (job, at)));
+    let post = |(place, (job, thread)): (usize, (usize, usize))| Post {
+        job,
+        thread,
+        core: stage.jobs[job].cores[thread],
+        is_first: place == 0,
+    };
+    all.enumerate().map(post).collect()
 }
 
 /// Measures one point; each `round` draws from a seed of its own. Errors: a queue cannot be made, or the
@@ -110,7 +114,7 @@ pub(super) fn measure(
     round: u32,
     onlooker: Option<Onlooker<'_>>,
 ) -> Result<Outcome> {
-    let posts = posts(session, stage);
+    let posts = posts(stage);
     let start = Barrier::new(posts.len());
     session.forget_for(stage);
     let before = session.written();
@@ -377,7 +381,7 @@ fn step_until(
 fn plan<'a>(job: &Job, target: &'a Target, thread: usize, round: u32) -> Result<Plan<'a>> {
     let mix = Mix { seed: job.seed(round), ..job.mix };
     let stream = thread as u64;
-    let share = share(&target.units, stream, job.threads as u64);
+    let share = share(&target.units, stream, job.threads() as u64);
     let addresses = match &target.ledger {
         // A share for each thread: what one expects to read nobody else writes.
         Some(_) => Addresses::new(&mix, share, stream, 0)?,
@@ -493,7 +497,7 @@ impl Summing<'_> {
             let own: Vec<Row> = own.map(|(_, row)| row.clone()).collect();
             Ok(JobFigures {
                 name: job.name.clone().unwrap_or_default(),
-                threads: job.threads as u32,
+                threads: job.threads() as u32,
                 depth: job.depth.into(),
                 workload: job.workload.clone(),
                 total: Row::total(&own),
@@ -617,7 +621,7 @@ pub(super) fn harness(session: &Session, stage: &Stage) -> Result<Option<Harness
     let window = Window { from_ns, until_ns, interval_ns, intervals_max: INTERVALS + 1 };
     let (counters, processor) = thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            cores::bind(session.cores[0])?;
+            cores::bind(job.cores[0])?;
             let queue = target.block()?.queue(&QueueOptions { depth: 1, ..QueueOptions::default() })?;
             let plan = Plan { counters: Counters::new(window)?, ..plan(job, target, 0, 0)? };
             let mut lanes = [Lane::on_nothing(&queue, plan)?];

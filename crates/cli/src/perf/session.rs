@@ -63,7 +63,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Threads of all jobs.
     pub(super) fn threads(&self) -> usize {
-        self.jobs.iter().map(|job| job.threads).sum()
+        self.jobs.iter().map(|job| job.threads()).sum()
     }
 
     /// The most that a job keeps outstanding.
@@ -92,7 +92,6 @@ impl Stage {
 pub(super) struct Session {
     pub(super) namespaces: Vec<Namespace>,
     pub(super) stages: Vec<Stage>,
-    pub(super) cores: Vec<usize>,
     /// What is to be said of jobs that are more than devices and cores take.
     pub(super) notes: Vec<String>,
     /// The clock of the devices, with `--virtual-time`.
@@ -124,18 +123,64 @@ struct Outline {
     rounds: Option<Rounds>,
 }
 
+impl Outline {
+    /// The core of each thread of each job. A job has as many threads as it says, or one on each core that
+    /// was named; one where several jobs run. Jobs of a stage that name the same cores take them in turn.
+    /// Errors: a usage error about a core that this process may not use, or too few of them.
+    fn cores(&self) -> Result<Vec<Vec<usize>>> {
+        let several = self.drafts.len() > 1;
+        let first = self.drafts.first().map(|draft| &draft.settings.cores);
+        let is_shared = self.drafts.iter().all(|draft| Some(&draft.settings.cores) == first);
+        let mut taken = 0;
+        let mut all = Vec::new();
+        for Draft { settings, .. } in &self.drafts {
+            let pool = pool(settings, several)?;
+            let threads = match settings.threads {
+                Some(threads) => threads as usize,
+                None if settings.cores.is_some() && !several => pool.len(),
+                None => 1,
+            };
+            ensure!(
+                several || threads <= pool.len(),
+                usage(format!(
+                    "--threads: each thread has a core of its own, and {threads} threads are more than the cores {}",
+                    cores::display(&pool)
+                ))
+            );
+            let skipped = if is_shared { taken } else { 0 };
+            all.push(pool.iter().copied().cycle().skip(skipped).take(threads).collect());
+            taken = (taken + threads) % pool.len().max(1);
+        }
+        Ok(all)
+    }
+}
+
+/// The cores that threads of a job may run on. Errors: a usage error about one this process may not use.
+fn pool(settings: &Settings, several: bool) -> Result<Vec<usize>> {
+    let available = cores::available()?;
+    match &settings.cores {
+        Some(typed) => match typed.0.iter().find(|core| !available.contains(core)) {
+            Some(missing) => Err(usage(format!(
+                "-c: core {missing} is not there; this process may use {}",
+                cores::display(&available)
+            ))),
+            None => Ok(typed.0.clone()),
+        },
+        None if several || settings.threads.is_some() => Ok(available),
+        None => Ok(available.first().copied().into_iter().collect()),
+    }
+}
+
 impl Session {
     /// Opens the devices and checks everything that can be known before the first command. Errors: a usage
     /// error that names the option; those of opening a device; a refusal to write to a real one.
     pub(super) fn new(args: &Perf, phases: &[Phase], top: &Settings, stop: Arc<AtomicBool>) -> Result<Self> {
         let outlines = outlines(args, phases, top)?;
         let drafts = || outlines.iter().flat_map(|outline| &outline.drafts);
-        let cores = choose_cores(args, &outlines)?;
-        check_virtual(args, &outlines, &cores)?;
+        check_virtual(args, &outlines)?;
         let mut session = Self {
             namespaces: Vec::new(),
             stages: Vec::new(),
-            cores,
             notes: Vec::new(),
             virtual_time: args.virtual_time.then(VirtualTime::new),
             interval: args.interval.map(Duration::from_secs_f64),
@@ -208,7 +253,7 @@ impl Session {
     }
 
     fn stage(&mut self, args: &Perf, outline: &Outline) -> Result<Stage> {
-        let several = outline.drafts.len() > 1;
+        let cores = outline.cores()?;
         let mut jobs = Vec::new();
         for (index, draft) in outline.drafts.iter().enumerate() {
             ensure!(
@@ -227,10 +272,9 @@ impl Session {
             for name in &settings.devices {
                 targets.extend(self.targets(args, name, &settings)?);
             }
-            let threads = threads(args, &settings, several, self.cores.len());
             // Jobs are different streams of the same seed.
             let seed = args.seed.wrapping_add((index as u64) << 32);
-            let mut job = Job::new(&settings, seed, threads, targets)?;
+            let mut job = Job::new(&settings, seed, cores[index].clone(), targets)?;
             if let Some(recording) = &recording {
                 job.replay(recording, settings.trace_speed())?;
             }
@@ -244,8 +288,11 @@ impl Session {
         if args.verify {
             check_apart(&stage)?;
         }
-        if stage.threads() > self.cores.len() {
-            let cores = cores::display(&self.cores);
+        let mut used: Vec<usize> = cores.into_iter().flatten().collect();
+        used.sort_unstable();
+        used.dedup();
+        if stage.threads() > used.len() {
+            let cores = cores::display(&used);
             let phase = stage.phase.as_deref().unwrap_or("the jobs");
             self.note(format!("{phase}: {} threads share the cores {cores}", stage.threads()));
         }
@@ -524,53 +571,13 @@ fn outlines(args: &Perf, phases: &[Phase], top: &Settings) -> Result<Vec<Outline
     Ok(outlines)
 }
 
-/// Threads of a job: as many as it says, or one on each core that was named; one where several jobs run.
-fn threads(args: &Perf, settings: &Settings, several: bool, cores: usize) -> usize {
-    match settings.threads {
-        Some(threads) => threads as usize,
-        None if args.cores.is_some() && !several => cores,
-        None => 1,
-    }
-}
-
-fn choose_cores(args: &Perf, outlines: &[Outline]) -> Result<Vec<usize>> {
-    let available = cores::available()?;
-    let shown = cores::display(&available);
-    let more = outlines.iter().any(|outline| outline.drafts.len() > 1)
-        || outlines.iter().flat_map(|outline| &outline.drafts).any(|draft| draft.settings.threads.is_some());
-    let chosen = match &args.cores {
-        Some(typed) => {
-            if let Some(missing) = typed.0.iter().find(|core| !available.contains(core)) {
-                let message = format!("-c: core {missing} is not there; this process may use {shown}");
-                return Err(usage(message));
-            }
-            typed.0.clone()
-        }
-        None if more => available,
-        None => available.first().copied().into_iter().collect(),
-    };
-    for outline in outlines.iter().filter(|outline| outline.drafts.len() == 1) {
-        let threads = threads(args, &outline.drafts[0].settings, false, chosen.len());
-        ensure!(
-            threads <= chosen.len(),
-            usage(format!(
-                "--threads: each thread has a core of its own, and {threads} threads are more than the cores {}",
-                cores::display(&chosen)
-            ))
-        );
-    }
-    Ok(chosen)
-}
-
 /// Virtual time has one owner, and devices that live by it.
-fn check_virtual(args: &Perf, outlines: &[Outline], cores: &[usize]) -> Result<()> {
+fn check_virtual(args: &Perf, outlines: &[Outline]) -> Result<()> {
     if !args.virtual_time {
         return Ok(());
     }
     for outline in outlines {
-        let several = outline.drafts.len() > 1;
-        let each = outline.drafts.iter().map(|draft| threads(args, &draft.settings, several, cores.len()));
-        if each.sum::<usize>() > 1 {
+        if outline.cores()?.iter().map(Vec::len).sum::<usize>() > 1 {
             return Err(usage(
                 "--virtual-time: one thread has the clock; use -q instead of more threads, and one core",
             ));
@@ -668,14 +675,14 @@ fn check_memory(needed: u64, available: Option<u64>) -> Result<()> {
 /// Refuses commands whose buffers are more memory than there is.
 fn check_job(job: &Job) -> Result<()> {
     let each: u64 = job.targets.iter().map(|target| target.unit.bytes() as u64).sum();
-    let needed = each.saturating_mul(job.depth.into()).saturating_mul(job.threads as u64);
+    let needed = each.saturating_mul(job.depth.into()).saturating_mul(job.threads() as u64);
     if let Some(available) = too_little(needed, machine::memory_available()) {
         return Err(usage(format!(
             "-o, -q: the buffers take {needed} bytes, and {available} are available; use a smaller one of them"
         )));
     }
     for target in &job.targets {
-        let share = target.count() / job.threads as u64;
+        let share = target.count() / job.threads() as u64;
         ensure!(
             target.ledger.is_none() || share > u64::from(job.depth),
             usage(format!(
@@ -691,7 +698,7 @@ fn check_job(job: &Job) -> Result<()> {
 fn check_queues(stage: &Stage) -> Result<()> {
     for target in stage.jobs.iter().flat_map(|job| &job.targets) {
         let on = |job: &Job| job.targets.iter().filter(|t| Arc::ptr_eq(&t.device, &target.device)).count();
-        let queues: usize = stage.jobs.iter().map(|job| job.threads * on(job)).sum();
+        let queues: usize = stage.jobs.iter().map(|job| job.threads() * on(job)).sum();
         let most = target.device.controller().queues_max();
         ensure!(
             queues <= most,

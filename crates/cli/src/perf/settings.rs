@@ -15,6 +15,7 @@ use super::amount::Amount;
 use super::args::{duration, seconds};
 use super::blend::SizeMix;
 use super::breaks::{Burst, Pause};
+use super::cores::CoreList;
 use super::pace::Arrivals;
 use super::pattern::Pattern;
 use super::placement::{PlacementList, Select};
@@ -133,6 +134,9 @@ pub(super) struct Settings {
     /// How a write gets one of --fdp-pid (fio's plid_select) [default: round-robin]
     #[arg(long, value_name = "HOW")]
     pub(super) fdp_select: Option<Select>,
+    /// Cores to run a thread on each: a mask such as 0x3, or a list such as 0-1,3 [default: the first one]
+    #[arg(short = 'c', long, value_name = "CORES")]
+    pub(super) cores: Option<CoreList>,
     /// Use SIZE bytes of each namespace only
     #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
     pub(super) range: Option<u64>,
@@ -193,6 +197,7 @@ impl Settings {
             dist: self.dist.or(below.dist),
             fdp_pid: self.fdp_pid.or(below.fdp_pid),
             fdp_select: self.fdp_select.or(below.fdp_select),
+            cores: self.cores.or(below.cores),
             range: self.range.or(below.range),
             offset: self.offset.or(below.offset),
         }

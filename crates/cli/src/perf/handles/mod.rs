@@ -117,6 +117,7 @@ fn said(settings: &Settings) -> Vec<(&'static str, bool)> {
         warmup: _,
         range: _,
         offset: _,
+        cores: _,
         depth,
         io_size,
         size_mix,
@@ -281,7 +282,7 @@ fn together(
         Ok((nth, device.handle(nsid, &options)?))
     };
     let handles: Vec<(usize, Handle)> = who.iter().map(open).collect::<Result<_>>()?;
-    let cores = match &args.cores {
+    let cores = match &args.settings.cores {
         Some(list) => list.0.clone(),
         None => Vec::new(),
     };
