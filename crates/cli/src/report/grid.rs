@@ -2,6 +2,7 @@
 //! and maps where two vary.
 
 use super::figures::{latency_axis, rate_axis, reach};
+use super::heat::{HeatCell, HeatMap};
 use super::markup::Markup;
 use super::model::{Point, Run};
 use super::plot::{Axis, Chart, Dot, Line};
@@ -181,43 +182,26 @@ struct Map<'a> {
 }
 
 impl Map<'_> {
-    /// A table whose cells are the darker the higher their figure is; it is read without colours, too.
+    /// A heat map of one figure.
     fn draw(&self, page: &mut Markup, what: &str, of: fn(&Point) -> Option<f64>, show: fn(f64) -> String) {
         let Some(first) = self.points.first() else { return };
         let (row_name, column_name) = (&first.settings[0].name, &first.settings[1].name);
-        let figures = self.points.iter().filter_map(|point| of(point)).filter(|figure| *figure > 0.0);
-        let (least, most) =
-            figures.fold((f64::MAX, 0.0_f64), |(least, most), figure| (least.min(figure), most.max(figure)));
-        // Rates and latencies span decades: equal steps are equal ratios.
-        let share = |figure: f64| match most > least {
-            true => ((figure.max(least) / least).ln() / (most / least).ln()).clamp(0.0, 1.0),
-            false => 0.5,
+        let cell = |row: &str, column: &str| {
+            let is_here =
+                |point: &&&Point| point.settings[0].value == row && point.settings[1].value == column;
+            let point = self.points.iter().find(is_here)?;
+            Some(HeatCell { figure: of(point)?, tip: tip(point) })
         };
+        let cells = |row: &&str| self.columns.iter().map(|column| cell(row, column)).collect();
         let phase = self.phase.map_or_else(String::new, |phase| format!("{phase}: "));
-        page.raw("<section>\n");
-        page.element("h2", &[], format_args!("{phase}{what} by {row_name} and {column_name}"));
-        page.raw("<div class=\"scroll\"><table class=\"map\">\n<thead><tr>");
-        page.element("th", &[], format_args!("{row_name} \\ {column_name}"));
-        self.columns.iter().for_each(|column| page.element("th", &[], column));
-        page.raw("</tr></thead>\n<tbody>\n");
-        for row in &self.rows {
-            page.raw("<tr>");
-            page.element("th", &[], row);
-            for column in &self.columns {
-                let is_here =
-                    |point: &&&Point| point.settings[0].value == *row && point.settings[1].value == *column;
-                let found = self.points.iter().find(is_here).and_then(|point| Some((point, of(point)?)));
-                match found {
-                    Some((point, figure)) => {
-                        let style = format!("--heat:{:.0}%", share(figure) * 70.0);
-                        page.element("td", &[("style", &style), ("title", &tip(point))], show(figure));
-                    }
-                    None => page.element("td", &[], "-"),
-                }
-            }
-            page.raw("</tr>\n");
-        }
-        page.raw("</tbody></table></div>\n</section>\n");
+        let map = HeatMap {
+            title: format!("{phase}{what} by {row_name} and {column_name}"),
+            corner: format!("{row_name} \\ {column_name}"),
+            columns: self.columns.iter().map(|&column| column.to_owned()).collect(),
+            rows: self.rows.iter().map(|row| ((*row).to_owned(), cells(row))).collect(),
+            show,
+        };
+        map.draw(page);
     }
 }
 
