@@ -65,6 +65,12 @@ const FLOORS: &[Floor] = &[
         tests_may_use: &[],
         attributes: &[FORBID],
     },
+    Floor {
+        package: "unvme-advise",
+        may_use: &["unvme", "unvme-guide", "unvme-setup"],
+        tests_may_use: &[],
+        attributes: &[FORBID],
+    },
     Floor { package: "unvme-fs", may_use: &["unvme"], tests_may_use: &[], attributes: &[FORBID] },
     Floor {
         package: "unvme-capi",
@@ -79,6 +85,7 @@ const FLOORS: &[Floor] = &[
             "unvme",
             "unvme-guide",
             "unvme-setup",
+            "unvme-advise",
             "unvme-fs",
             "unvme-ssd",
             "unvme-flash",

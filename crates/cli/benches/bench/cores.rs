@@ -1,9 +1,7 @@
 //! Cores: pinning, and what a cache line costs between two of them.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -59,46 +57,6 @@ pub(crate) fn pin(core: usize) -> Result<()> {
 
 /// Nanoseconds in which a cache line goes from one core to another and back.
 pub(crate) fn round_trip_ns(cores: [usize; 2]) -> Result<f64> {
-    const LIMIT: Duration = Duration::from_millis(20);
-    const STOP: u64 = u64::MAX;
-    let line = AtomicU64::new(0);
-    let start = Barrier::new(2);
-    thread::scope(|scope| {
-        let answering = scope.spawn(|| {
-            let pinned = pin(cores[1]);
-            start.wait();
-            pinned?;
-            loop {
-                // Acquire and Release order nothing here but the word itself: this is how a doorbell is seen.
-                match line.load(Ordering::Acquire) {
-                    STOP => return Ok(()),
-                    asked if asked % 2 == 1 => {
-                        // A Stop that came meanwhile stays.
-                        let _ = line.compare_exchange(asked, asked + 1, Ordering::Release, Ordering::Relaxed);
-                    }
-                    _ => std::hint::spin_loop(),
-                }
-            }
-        });
-        let asking = scope.spawn(|| {
-            let pinned = pin(cores[0]);
-            start.wait();
-            let result = pinned.map(|()| {
-                let began = Instant::now();
-                let mut turns = 0u64;
-                while began.elapsed() < LIMIT {
-                    let asked = turns * 2 + 1;
-                    line.store(asked, Ordering::Release);
-                    while line.load(Ordering::Acquire) == asked && began.elapsed() < LIMIT {}
-                    turns += 1;
-                }
-                began.elapsed().as_nanos() as f64 / turns as f64
-            });
-            line.store(STOP, Ordering::Release);
-            result
-        });
-        let ns = join(asking)?;
-        join(answering)?;
-        Ok(ns)
-    })
+    let cpus = cores.map(|core| core as u32);
+    Ok(unvme_advise::round_trip_ns(cpus, Duration::from_millis(20))?)
 }

@@ -5,10 +5,10 @@ use super::model::{Point, Run};
 use super::plot::{Axis, Chart, Dot, Line};
 use super::repetitions::PointSpread;
 use super::scale::{NINES_MAX, Scale, average, micros, nines, si, trimmed};
-use super::statistics::Spread;
 use super::summary::{Summary, Sweep, iops, p99, thread_counts};
 use super::{grid, timeline};
 use crate::count::count;
+use unvme_advise::statistics::Spread;
 
 /// A rate over time is drawn when it has at least this many intervals.
 const SERIES_MIN: usize = 4;

@@ -28,7 +28,6 @@ pub(crate) mod scale;
 mod schedule;
 mod shape;
 pub(crate) mod sim;
-mod statistics;
 mod steady;
 mod summary;
 pub(crate) mod table;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::model::Point;
-use super::statistics::Spread;
 use super::summary::p99;
+use unvme_advise::statistics::Spread;
 
 /// The figures of one repetition, those of all devices and cores together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use super::latency::{Distribution, Latency};
 use super::markup::is_unprintable;
 use super::model::{Point, Row, Run};
-use super::statistics::Spread;
 use super::summary::{Summary, depths, failures, p99, setting_names, thread_counts};
 use crate::columns::{Rule, write_rows, write_table};
 use crate::count::count;
+use unvme_advise::statistics::Spread;
 
 const RULE: &str = "========================================================";
 const WIDE_RULE: &str = "=================================================================================";

@@ -7,10 +7,10 @@ use super::super::model::Point;
 use super::super::plot::{Axis, Chart, Dot, Line};
 use super::super::repetitions::repetitions;
 use super::super::scale::Scale;
-use super::super::statistics::Spread;
 use super::super::summary::thread_counts;
 use super::{Comparison, Metric, Side};
 use crate::count::count;
+use unvme_advise::statistics::Spread;
 
 /// Colours that tell lines apart.
 const COLOURS: usize = 8;

@@ -18,8 +18,8 @@ use super::html::tables::pattern;
 use super::model::{Point, Run, Setting};
 use super::repetitions::{Repetition, repetitions};
 use super::scale::{mebibytes, micros, si};
-use super::statistics::{Ratio, SIGNIFICANCE, Spread, Test, enough, mann_whitney};
 use crate::count::count;
+use unvme_advise::statistics::{Ratio, SIGNIFICANCE, Spread, Test, enough, mann_whitney};
 
 /// Settings that the workload, the threads or the depth of a point say, or that may differ.
 const COMPARED_OTHERWISE: [&str; 9] =

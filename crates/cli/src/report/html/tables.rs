@@ -5,9 +5,9 @@ use std::fmt::Display;
 use super::super::markup::Markup;
 use super::super::model::{Point, Row, Run, Workload};
 use super::super::scale::{bytes, thousands};
-use super::super::statistics::Spread;
 use super::super::summary::{Summary, Sweep, setting_names};
 use super::super::table::with_ends;
+use unvme_advise::statistics::Spread;
 
 /// Errors and miscompares of all points.
 pub(super) fn failures(run: &Run) -> (u64, u64) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use unvme::random;
 
 /// A difference is shown when chance alone would show one as large less often than this.
-pub(crate) const SIGNIFICANCE: f64 = 0.05;
+pub const SIGNIFICANCE: f64 = 0.05;
 /// Figures of both sets together for which the distribution of U is counted out.
 const EXACT_MAX: usize = 60;
 /// Pairs of resampled sets that an interval is found from.
@@ -25,20 +25,20 @@ const SEED: u64 = 1;
 
 /// The middle of some figures, and how far they are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Spread {
+pub struct Spread {
     /// The middle one, or the mean of both in the middle.
-    pub(crate) median: f64,
+    pub median: f64,
     /// The least.
-    pub(crate) min: f64,
+    pub min: f64,
     /// The greatest.
-    pub(crate) max: f64,
+    pub max: f64,
     /// Median absolute deviation from the median, as it is: not scaled to a standard deviation.
-    pub(crate) mad: f64,
+    pub mad: f64,
 }
 
 impl Spread {
     /// `None` where there are no figures.
-    pub(crate) fn of(figures: &[f64]) -> Option<Self> {
+    pub fn of(figures: &[f64]) -> Option<Self> {
         let median = median(figures)?;
         let deviations: Vec<f64> = figures.iter().map(|figure| (figure - median).abs()).collect();
         Some(Self {
@@ -49,7 +49,8 @@ impl Spread {
         })
     }
 
-    pub(super) fn is_finite(&self) -> bool {
+    /// True when every figure is a finite number.
+    pub fn is_finite(&self) -> bool {
         [self.median, self.min, self.max, self.mad].iter().all(|figure| figure.is_finite())
     }
 }
@@ -65,7 +66,7 @@ fn median(figures: &[f64]) -> Option<f64> {
 /// How the distribution of U was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Method {
+pub enum Method {
     /// All ways to deal the ranks were counted.
     MannWhitneyExact,
     /// Normal approximation, corrected for continuity and ties.
@@ -73,7 +74,8 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    pub(crate) fn name(self) -> &'static str {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
         match self {
             Self::MannWhitneyExact => "Mann-Whitney U test, exact",
             Self::MannWhitneyNormal => "Mann-Whitney U test, normal approximation with tie correction",
@@ -83,25 +85,26 @@ impl Method {
 
 /// What a test found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Test {
-    pub(crate) method: Method,
+pub struct Test {
+    /// How the distribution was found.
+    pub method: Method,
     /// The smaller one of both U.
-    pub(crate) u: f64,
+    pub u: f64,
     /// How often chance alone gives a difference as large, in either direction.
-    pub(crate) p: f64,
+    pub p: f64,
     /// The least p that as many figures can give.
-    pub(crate) p_least: f64,
+    pub p_least: f64,
 }
 
 impl Test {
     /// True when no figures, however different, would show a difference.
-    pub(crate) fn cannot_tell(&self) -> bool {
+    pub fn cannot_tell(&self) -> bool {
         self.p_least >= SIGNIFICANCE
     }
 }
 
 /// The two-sided test of two sets of figures. `None` where one of them is empty.
-pub(crate) fn mann_whitney(one: &[f64], other: &[f64]) -> Option<Test> {
+pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<Test> {
     if one.is_empty() || other.is_empty() {
         return None;
     }
@@ -206,22 +209,23 @@ fn p_least(n: u32, m: u32) -> f64 {
 }
 
 /// The least number of figures on each side that can show a difference, and the p they give then.
-pub(crate) fn enough() -> (u32, f64) {
+pub fn enough() -> (u32, f64) {
     let all = (1..=ENOUGH_MAX).map(|n| (n, p_least(n, n)));
     all.into_iter().find(|&(_, p)| p < SIGNIFICANCE).unwrap_or((ENOUGH_MAX, 0.0))
 }
 
 /// How the median of one set relates to that of another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Ratio {
-    pub(crate) ratio: f64,
+pub struct Ratio {
+    /// The ratio.
+    pub ratio: f64,
     /// The ends of the 95 % interval; `None` with a single figure on a side.
-    pub(crate) interval: Option<(f64, f64)>,
+    pub interval: Option<(f64, f64)>,
 }
 
 impl Ratio {
     /// Of the median of `other` to that of `base`. `None` where there is none, or that of `base` is 0.
-    pub(crate) fn of(base: &[f64], other: &[f64]) -> Option<Self> {
+    pub fn of(base: &[f64], other: &[f64]) -> Option<Self> {
         let ratio = of_medians(base, other)?;
         let interval = (base.len() > 1 && other.len() > 1).then(|| bootstrap(base, other)).flatten();
         Some(Self { ratio, interval })
