@@ -3,6 +3,9 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | `cpus` | sets of CPUs as the kernel lists them |
+//! | `topology`, `relation` | CPUs, cores, caches, NUMA nodes; how two CPUs relate to each other |
+//! | `location`, `interrupts` | where a device is, and where its interrupts run |
 //! | `ping` | what a cache line costs between two CPUs |
 //! | `statistics` | medians, spreads, the Mann-Whitney U test |
 //!
@@ -10,7 +13,20 @@
 //! masks of CPUs above 63, and caches other than L3.
 #![forbid(unsafe_code)]
 
+mod cpus;
+mod interrupts;
+mod location;
 mod ping;
+mod relation;
 pub mod statistics;
+mod topology;
 
+pub use cpus::{CPU_NUMBERS, Cpus, NotAList};
+pub use interrupts::{Interrupt, interrupts};
+pub use location::{Location, Reach, locate, located_drives};
 pub use ping::{pin, round_trip_ns};
+pub use relation::Relation;
+pub use topology::{Cpu, Node, Topology};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! The rules on the topologies of published machines, as their kernels list them.
+
+mod machines;
+mod reading;
+mod tree;
