@@ -6,6 +6,9 @@
 //! | `cpus` | sets of CPUs as the kernel lists them |
 //! | `topology`, `relation` | CPUs, cores, caches, NUMA nodes; how two CPUs relate to each other |
 //! | `location`, `interrupts` | where a device is, and where its interrupts run |
+//! | `order` | the CPUs of a device, the best one first |
+//! | `rules` | CPUs for all devices |
+//! | `config` | configuration files, affinities and interrupts for them |
 //! | `ping` | what a cache line costs between two CPUs |
 //! | `statistics` | medians, spreads, the Mann-Whitney U test |
 //!
@@ -13,19 +16,27 @@
 //! masks of CPUs above 63, and caches other than L3.
 #![forbid(unsafe_code)]
 
+mod config;
 mod cpus;
 mod interrupts;
 mod location;
+mod order;
 mod ping;
 mod relation;
+mod rules;
 pub mod statistics;
 mod topology;
 
+pub use config::{
+    Configuration, QueueSettings, configurations, frequency_lines, interrupt_lines, taskset, unit_lines,
+};
 pub use cpus::{CPU_NUMBERS, Cpus, NotAList};
 pub use interrupts::{Interrupt, interrupts};
 pub use location::{Location, Reach, locate, located_drives};
+pub use order::{completing_cpu, order};
 pub use ping::{pin, round_trip_ns};
 pub use relation::Relation;
+pub use rules::{AssignOptions, Assigned, Assignment, Goal, PerCore, assign};
 pub use topology::{Cpu, Node, Topology};
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The rules on the topologies of published machines, as their kernels list them.
 
 mod machines;
+mod placing;
 mod reading;
 mod tree;
