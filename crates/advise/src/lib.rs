@@ -10,6 +10,7 @@
 //! | `rules` | CPUs for all devices |
 //! | `config` | configuration files, affinities and interrupts for them |
 //! | `ping` | what a cache line costs between two CPUs |
+//! | `measure` | one placement, measured |
 //! | `statistics` | medians, spreads, the Mann-Whitney U test |
 //!
 //! What it does not implement: writes (a measurement changes nothing on a device), moving interrupts itself,
@@ -20,6 +21,7 @@ mod config;
 mod cpus;
 mod interrupts;
 mod location;
+pub mod measure;
 mod order;
 mod ping;
 mod relation;
