@@ -11,15 +11,21 @@
 //! | `config` | configuration files, affinities and interrupts for them |
 //! | `ping` | what a cache line costs between two CPUs |
 //! | `measure` | one placement, measured |
+//! | `cases` | the placements that are compared, and the guide's tables |
+//! | `campaign` | all of them in turns |
+//! | `judge` | what differs, and whether the machine was quiet enough to say so |
 //! | `statistics` | medians, spreads, the Mann-Whitney U test |
 //!
 //! What it does not implement: writes (a measurement changes nothing on a device), moving interrupts itself,
 //! masks of CPUs above 63, and caches other than L3.
 #![forbid(unsafe_code)]
 
+mod campaign;
+mod cases;
 mod config;
 mod cpus;
 mod interrupts;
+mod judge;
 mod location;
 pub mod measure;
 mod order;
@@ -29,11 +35,16 @@ mod rules;
 pub mod statistics;
 mod topology;
 
+pub use campaign::{Campaign, Figures};
+pub use cases::{
+    Alternative, Case, Cell, Choice, ChoiceKind, Missing, Plan, PlanOptions, Quantity, Sweep, Table,
+};
 pub use config::{
     Configuration, QueueSettings, configurations, frequency_lines, interrupt_lines, taskset, unit_lines,
 };
 pub use cpus::{CPU_NUMBERS, Cpus, NotAList};
 pub use interrupts::{Interrupt, interrupts};
+pub use judge::{Findings, Judged, Noise, Worth, judge, noise};
 pub use location::{Location, Reach, locate, located_drives};
 pub use order::{completing_cpu, order};
 pub use ping::{pin, round_trip_ns};

@@ -2,5 +2,6 @@
 
 mod machines;
 mod placing;
+mod planning;
 mod reading;
 mod tree;
