@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::advise;
 use crate::cmd::{
     attach, commands, compare, create_ns, device, directive, discover, dsm, feature, firmware, flush, format,
     generate, get_log, identify, key, list, log_pages, logs, passthru, read, registers, reset, serve,
@@ -183,6 +184,8 @@ pub(crate) enum Command {
     Umount(fs::mount::Umount),
     /// Measure how fast a device is
     Perf(Box<perf::Perf>),
+    /// Where threads and queues go on this machine: measure placements, print masks for the SDK
+    Advise(Box<advise::Advise>),
     /// Draw what fio has measured as a report of `unvme perf`
     FioPlot(fio::FioPlot),
     /// Run any program with its files on a device in user space, as it is

@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `args` | what can be typed |
+//! | `advise` | where threads and queues go, measured |
 //! | `cmd` | a file per command, or per family of them |
 //! | `target` | the device and the namespace a command is about, and asking before data is destroyed |
 //! | `show`, `value`, `output` | structures of a device as text like nvme-cli's, and as JSON |
@@ -23,6 +24,7 @@
 //! | `exit` | exit codes, and how an error is told |
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod cmd;
 mod columns;

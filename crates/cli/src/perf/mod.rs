@@ -74,4 +74,4 @@ pub(crate) use counters::histogram;
 pub(crate) use job::transport;
 pub(crate) use machine::{machine, now, rfc3339};
 pub(crate) use progress::{PAUSE, Progress};
-pub(crate) use run::{command_line, save, touch};
+pub(crate) use run::{command_line, save, stop_on_signals, touch};

@@ -121,7 +121,7 @@ fn note(lines: impl IntoIterator<Item: std::fmt::Display>) {
 }
 
 /// Becomes true with the first signal; the second one ends the program at once.
-pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order, so that the first one does not end it.

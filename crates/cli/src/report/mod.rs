@@ -17,7 +17,7 @@ pub(crate) mod csv;
 pub(crate) mod experiment;
 mod figures;
 mod grid;
-mod heat;
+pub(crate) mod heat;
 pub(crate) mod html;
 mod latency;
 mod markup;

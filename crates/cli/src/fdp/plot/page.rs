@@ -24,6 +24,8 @@ pub(super) fn experiment(outcome: &Outcome) -> Experiment {
         about: vec![format!("unvme {}", outcome.tool_version)],
         cards: cards(outcome),
         figures,
+        listings: Vec::new(),
+        maps: Vec::new(),
         tables: vec![table(outcome)],
         facts: facts(outcome),
         commands: outcome.notes.clone(),

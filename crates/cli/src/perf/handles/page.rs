@@ -42,6 +42,8 @@ fn experiment(outcome: &Outcome) -> Experiment {
         warnings,
         cards: cards(outcome),
         figures,
+        listings: Vec::new(),
+        maps: Vec::new(),
         tables: outcome.runs.iter().map(table).collect(),
         facts: vec![Facts {
             title: "Handles".to_owned(),

@@ -23,6 +23,7 @@ mod bars;
 mod page;
 
 use super::figures::seconds_tick;
+use super::heat::HeatMap;
 use super::plot::{Axis, Chart, Dot, Line};
 use super::scale::{Scale, micros, si, trimmed};
 
@@ -50,8 +51,11 @@ pub(crate) struct Experiment {
     pub(crate) cards: Vec<Card>,
     /// In pairs beside each other, but for the wide ones.
     pub(crate) figures: Vec<Figure>,
+    pub(crate) maps: Vec<HeatMap>,
     pub(crate) tables: Vec<Table>,
     pub(crate) facts: Vec<Facts>,
+    /// Files and commands that a reader is to copy.
+    pub(crate) listings: Vec<Listing>,
     /// How to do it again, a line for each command.
     pub(crate) commands: Vec<String>,
 }
@@ -142,6 +146,13 @@ pub(crate) struct TableRow {
 pub(crate) struct Facts {
     pub(crate) title: String,
     pub(crate) terms: Vec<(String, String)>,
+}
+
+/// A file or commands, as they are.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) title: String,
+    pub(crate) text: String,
 }
 
 /// What an axis or a bar counts.

@@ -38,11 +38,18 @@ fn page(experiment: &Experiment, data: &impl Serialize) -> String {
         }
     }
     page.raw("</section>\n");
+    experiment.maps.iter().for_each(|map| map.draw(&mut page));
     experiment.tables.iter().for_each(|table| draw_table(&mut page, table));
     if !experiment.facts.is_empty() {
         page.raw("<div class=\"facts\">\n");
         experiment.facts.iter().for_each(|facts| draw_facts(&mut page, facts));
         page.raw("</div>\n");
+    }
+    for listing in &experiment.listings {
+        page.raw("<section>\n");
+        page.element("h2", &[], &listing.title);
+        page.element("pre", &[], &listing.text);
+        page.raw("\n</section>\n");
     }
     if !experiment.commands.is_empty() {
         page.raw("<section>\n<details>\n<summary>Commands</summary>\n");

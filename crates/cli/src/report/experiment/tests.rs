@@ -111,6 +111,8 @@ fn text_of_others_is_escaped() {
         about: vec![evil()],
         warnings: vec![evil()],
         cards: vec![Card { title: evil(), figure: evil(), unit: "", note: evil() }],
+        listings: Vec::new(),
+        maps: Vec::new(),
         tables: vec![Table {
             title: evil(),
             note: "",

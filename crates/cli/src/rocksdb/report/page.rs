@@ -44,6 +44,8 @@ pub(super) fn experiment(results: &Results) -> Experiment {
         warnings: warnings(results),
         cards: cards(results),
         figures,
+        listings: Vec::new(),
+        maps: Vec::new(),
         tables,
         facts: results.sides.iter().filter_map(facts).collect(),
         commands: commands(results),
