@@ -31,7 +31,7 @@ section = @printf '\n==> %s\n' '$(1)'
 .PHONY: help demo test test-parts test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
 	wiredtiger wiredtiger-quick wiredtiger-if speedtest preload-db-test-long ycsb setup-ycsb \
-	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
+	advise-check fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -44,6 +44,7 @@ help:
 	@echo 'make soak    a server under three attacks and two hosts that it serves meanwhile, for SOAK_SECONDS=$(SOAK_SECONDS)'
 	@echo 'make test-vm a Linux guest checks both ends: our driver on its drives, its driver on our virtual SSD; downloads a kernel and QEMU once'
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
+	@echo 'make advise-check  what unvme advise names, beside independent sweeps; DEVICE=... for one of yours'
 	@echo 'make bench-vm the benchmarks that need a Linux guest: ratios under emulation; SMOKE=1 for a short run'
 	@echo 'make rocksdb the file system for the RocksDB that is installed: target/rocksdb/librocksdb_unvme.so'
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
@@ -292,6 +293,12 @@ fio-test: fio
 	$(call section,fio)
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	tests/fio.sh $(FIO_DIR)/fio-unvme.so $(TARGET_DIR)/release/unvme
+
+# What `unvme advise` names, beside independent sweeps. It measures, so it is not in `make test`.
+advise-check:
+	$(call section,placement)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	tests/advise.sh $(TARGET_DIR)/release/unvme $(DEVICE)
 
 # One program under all the names of the guide, and the sample configurations.
 TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async blobfs_perf kv_db_bench
