@@ -2,7 +2,7 @@
 //! differ.
 //!
 //! Differences are judged by the Mann-Whitney U test (Mann and Whitney 1947), which asks for nothing but
-//! independent figures: rates are not spread normally. Up to [`EXACT_MAX`] figures the distribution of U is
+//! independent figures: rates are not spread normally. Up to 60 figures the distribution of U is
 //! counted out over all ways to deal the ranks, equal figures sharing their middle rank; beyond, it is the
 //! normal approximation with corrections for continuity and for ties. The interval of a ratio is the
 //! percentile bootstrap of the medians (Efron 1979), with a seed of its own: it is the same each time.

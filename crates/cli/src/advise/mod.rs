@@ -67,7 +67,7 @@ Examples:
   unvme advise 0000:0b:00.0 0000:0c:00.0 --report unvme-advise.html
   unvme advise 0000:0b:00.0 --config sdk.json && unvme kv_perf -j sdk.json
   unvme advise mem:block:256M --sweep devices
-  unvme advise --no-measure                          # by the rules of the guide alone
+  unvme advise --no-measure mem:kv:1G --for latency  # by the rules of the guide alone
   unvme advise --sysfs /tmp/other-machine/sys 0000:3b:00.0")]
 pub(crate) struct Advise {
     /// Devices: 0000:0b:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET [default:
