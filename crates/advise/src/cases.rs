@@ -377,7 +377,7 @@ impl Planning<'_> {
         for class in Relation::ALL.into_iter().chain([Relation::Unknown]) {
             match self.of_class(class) {
                 Some(cpu) => {
-                    let name = format!("thread on CPU {cpu} ({class})");
+                    let name = format!("by CPU {cpu} ({class})");
                     options.push(self.alternative(name, vec![apart(0, first, cpu)], Some(class)));
                 }
                 None if class == Relation::Unknown || class == Relation::SameNode => {}
@@ -438,7 +438,7 @@ impl Planning<'_> {
             let is_one = cpus.iter().all(|cpu| *cpu == cpus[0]);
             format!("{count} on CPU{} {listed}{how}", if is_one { "" } else { "s" })
         };
-        let how = if submit == complete { "" } else { ", one completes" };
+        let how = if submit == complete { "" } else { ", pair" };
         let first = relation(self, submit, complete);
         let mut options = vec![self.alternative(
             name(1, how, &[submit, complete]),
@@ -449,7 +449,7 @@ impl Planning<'_> {
         for count in counts(self.queues_of(cores.len())).into_iter().filter(|&count| count > 1) {
             let used = &cores[..count];
             let layout = used.iter().map(|&cpu| apart(0, cpu, cpu)).collect();
-            let name = name(count, ", each completes its own", used);
+            let name = name(count, ", same CPU", used);
             options.push(self.alternative(name, layout, Some(Relation::SameCpu)));
         }
         for count in counts(self.queues_of(cores.len() / 2)).into_iter().filter(|&count| count > 1) {
@@ -461,7 +461,7 @@ impl Planning<'_> {
                 .first()
                 .and_then(of_pair)
                 .filter(|&first| pairs.iter().all(|pair| of_pair(pair) == Some(first)));
-            let name = name(count, ", half of them complete", &used);
+            let name = name(count, ", pairs", &used);
             options.push(self.alternative(name, layout, first));
         }
         if options.len() > 1 {

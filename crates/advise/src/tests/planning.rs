@@ -55,17 +55,14 @@ fn a_small_machine_has_each_cpu_measured() {
                 ChoiceKind::Completing,
                 vec![
                     "polled by CPU 0".to_owned(),
-                    "thread on CPU 0 (same CPU)".to_owned(),
-                    "thread on CPU 1 (same L3)".to_owned()
+                    "by CPU 0 (same CPU)".to_owned(),
+                    "by CPU 1 (same L3)".to_owned()
                 ]
             ),
             (ChoiceKind::Queues, vec!["1 on CPU 0".to_owned(), "2 on CPUs 0-1".to_owned()]),
             (
                 ChoiceKind::QueuesApart,
-                vec![
-                    "1 on CPUs 0-1, one completes".to_owned(),
-                    "2 on CPUs 0-1, each completes its own".to_owned()
-                ]
+                vec!["1 on CPUs 0-1, pair".to_owned(), "2 on CPUs 0-1, same CPU".to_owned()]
             ),
             (ChoiceKind::DevicesPolled, vec!["1 device".to_owned(), "2 devices".to_owned()]),
             (ChoiceKind::DevicesApart, vec!["1 device".to_owned(), "2 devices".to_owned()]),
@@ -107,7 +104,7 @@ fn one_cpu_leaves_nothing_apart_but_the_same_cpu() {
     let tree = Tree::new();
     tree.cpus(1, |_| [0, 0, 0], &["0"]);
     let one = of(&tree, 1);
-    assert_eq!(one[1].1, ["polled by CPU 0", "thread on CPU 0 (same CPU)"]);
+    assert_eq!(one[1].1, ["polled by CPU 0", "by CPU 0 (same CPU)"]);
     assert_eq!(one.len(), 3);
 }
 
@@ -279,7 +276,7 @@ fn pairs_of_several_queues_are_behind_one_l3_each() {
     let topology = Topology::read(&epyc_7451_two_sockets().system()).expect("a topology");
     let choice = plan.choice(ChoiceKind::QueuesApart).expect("a choice");
     let two =
-        choice.alternatives.iter().find(|own| own.name.starts_with("2 on") && own.name.contains("half"));
+        choice.alternatives.iter().find(|own| own.name.starts_with("2 on") && own.name.ends_with(", pairs"));
     let two = two.expect("two pairs");
     for placed in &plan.cases[two.case].layout {
         let Completing::Thread(complete) = placed.complete else { panic!("{placed:?}") };
