@@ -29,7 +29,7 @@ command when the system starts, for example from a systemd unit.
 Examples:
   unvme setup status
   unvme setup config 0000:0b:00.0 --dry-run             # the commands it would run
-  sudo unvme setup config 0000:0b:00.0 --user $USER     # then `unvme perf 0000:0b:00.0`
+  sudo unvme setup config 0000:0b:00.0 --user $USER     # then `unvme perf -r 0000:0b:00.0`
   sudo unvme setup reset 0000:0b:00.0                   # back to the kernel")]
 pub(crate) enum Command {
     /// Hand drives to user space: bind them to vfio-pci or uio_pci_generic
